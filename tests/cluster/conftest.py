@@ -1,4 +1,4 @@
-"""A real cluster for a test, where corosync is."""
+"""A fixture that starts a real cluster, or skips the test without corosync."""
 
 from __future__ import annotations
 

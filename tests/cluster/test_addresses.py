@@ -1,4 +1,4 @@
-"""Members say where clients reach them, and clients are told of the others."""
+"""Tests of client addresses: members exchange them, and clients receive those of the other members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that may wait for ever, and who gives them up."""
+"""Tests of detached calls, which may block forever, and of callers that abandon them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONG_S = 180.0
 
 
 class Slow:
-    """Work that goes on when it is let."""
+    """A call that blocks until `let` is set."""
 
     def __init__(self) -> None:
         self.let = threading.Event()

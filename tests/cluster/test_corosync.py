@@ -1,4 +1,4 @@
-"""Corosync that is not there, does not run, does not let one in, or says what can't be taken: a clear error."""
+"""Tests of clear errors if corosync is missing, stopped, inaccessible, or paused, or floods a broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 class Libraries:
-    """As if none were installed."""
+    """A stand-in for `ffi` without any installed library."""
 
     def dlopen(self, name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
@@ -66,7 +66,7 @@ def test_not_permitted(lab: Lab) -> None:
 
     def join() -> None:
         there = lab.inside(1)
-        there.__enter__()  # without a way back for who is not root
+        there.__enter__()  # never exited, as only root can go back
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
@@ -129,7 +129,7 @@ def test_a_flood_and_a_callback_that_raises(lab: Lab) -> None:  # rule 18
 
 
 def test_a_paused_daemon_holds_nobody_who_leaves(lab: Lab) -> None:
-    """A broker that is to end does, though nobody answers its goodbye."""
+    """A broker shuts down even if the daemon does not answer its request to leave."""
     bus = NamespaceBus(lab, 3, 3)
     bus.join("goodbye")
     lab.pause(3)
@@ -164,7 +164,7 @@ def test_who_has_to_join_anew_beside_a_paused_daemon_goes_on_and_says_so(
     lab.pause(3)
     try:
         bus.rejoin()
-        bus.rejoin()  # it may be told so twice
+        bus.rejoin()  # a repeated request is allowed
         heard_until(bus, lambda received: "corosync: it is running, but has not answered for" in caplog.text)
         assert not bus.send(b"nobody hears it")
     finally:
@@ -207,7 +207,7 @@ def heard_until(bus: CorosyncBus, condition: Callable[[list[BusEvent]], bool]) -
 
 
 def says(lab: Lab, node: int, wanted: str) -> bool:
-    """Waited for: on a busy machine the daemon may be asked in vain, or believe something else for a moment."""
+    """Wait until the status of *node* begins with *wanted*; a busy daemon may not answer, or differ for a moment."""
     lab.wait(
         lambda: str(lab.status()[node - 1]).startswith(f"node {node}: {wanted}"), f"node {node} does not say {wanted!r}"
     )
@@ -216,7 +216,7 @@ def says(lab: Lab, node: int, wanted: str) -> bool:
 
 @pytest.mark.parametrize("crypto", ["another key", "none"])
 def test_a_daemon_without_the_key_is_not_heard(lab: Lab, crypto: str) -> None:
-    """Nothing that it says reaches anybody, and it hears nothing."""
+    """No message of the daemon without the key reaches another node, and it receives none."""
     conf, other = lab.directory / "3" / "corosync.conf", lab.directory / "3" / "authkey"
     kept = conf.read_text()
     assert "crypto_cipher: aes256" in kept

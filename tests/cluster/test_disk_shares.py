@@ -14,7 +14,7 @@ from tests.harness.cluster.consistency import checked
 
 CAPACITY_BYTES = 48 << 20
 SHARE = 10
-"""Percent of the disk for one user."""
+"""The share of the disk for one user, in percent."""
 SIZE_BYTES = 20_000
 BATCH = 3
 QUOTAS = Quotas(((frozenset({"anna"}), {"max_disk_share": SHARE}),))
@@ -39,13 +39,13 @@ class SmallMember(SimulatedMember):
 
 
 class Site:
-    """A cluster with a queue of anna and one of ben. Anna's clients send as long as they have credit, at each tick."""
+    """A cluster with a queue of anna and one of ben; anna's clients send at each tick while they have credit."""
 
     def __init__(self, seed: int) -> None:
         self.harness = ClusterHarness(seed=seed, member=SmallMember).start()
         self.sizes: dict[int, int] = {}
         self.is_over = False
-        """Anna's clients send nothing more."""
+        """Whether anna's clients have stopped sending."""
         done: list[object] = []
         member = self.harness[1]
         for name, owner in (("a", "anna"), ("b", "ben")):
@@ -83,7 +83,7 @@ class Site:
         sender.send_whole({number: letters.written(number, size_bytes) for number in numbers})
 
     def fill(self) -> None:
-        """Send until all of anna's clients are held, and all that they sent is stored."""
+        """Wait until all of anna's clients are throttled, and all their messages are stored."""
         senders = self.senders.values()
         assert self.harness.until(lambda: all(sender.held or not sender.credit for sender in senders), 60)
         assert self.harness.until(self.is_confirmed, 10)
@@ -95,7 +95,7 @@ class Site:
         return all(len(sender.confirmed) == len(sender.sent) for sender in self.senders.values())
 
     def check_blocked(self) -> None:
-        """Anna is throttled on all members that run, for the same bytes, and stays near the share."""
+        """Check that anna is throttled on all running members, with equal stored bytes, and stays near the share."""
         assert len({member.anna.durable_bytes for member in self.running}) == 1
         for member in self.running:
             assert member.anna.is_blocked, member.node
@@ -104,7 +104,7 @@ class Site:
             assert member.anna.durable_bytes <= member.limit_bytes + in_flight_bytes
 
     def check_others(self) -> None:
-        """Ben's clients on all members that run are not throttled."""
+        """Check that ben's clients are not throttled on any running member."""
         senders = [Sender(member, "b") for member in self.running]
         self.harness.run(0.2)
         for sender in senders:
@@ -116,7 +116,7 @@ class Site:
             sender.leave()
 
     def take(self, consumer: Receiver) -> None:
-        """Take all of anna's messages."""
+        """Accept all of anna's messages."""
         consumer.request(100_000)
 
         def is_empty() -> bool:
@@ -126,7 +126,7 @@ class Site:
         assert self.harness.until(is_empty, 60)
 
     def check_goes_on(self) -> None:
-        """Anna's clients have credit again on all members that run, and their messages are confirmed."""
+        """Check that anna's clients get credit again and send on all running members."""
         before = {node: len(sender.sent) for node, sender in self.senders.items()}
         assert self.harness.until(
             lambda: all(len(sender.sent) > before[node] for node, sender in self.senders.items()), 10
@@ -134,7 +134,7 @@ class Site:
         assert not any(member.anna.is_blocked for member in self.running)
 
     def finish(self) -> dict[str, list[int]]:
-        """Send nothing more; return the messages on each queue, which are the same on all members."""
+        """Stop sending; return the messages on each queue, which are the same on all members."""
         self.is_over = True
         assert self.harness.until(self.is_confirmed, 10)
         for consumer in (self.consumer, self.next_consumer):
@@ -145,7 +145,7 @@ class Site:
 
 
 def check_confirmed(site: Site, found: Sequence[int], taken: Sequence[int]) -> None:
-    """Each message of anna that was sent is on the queue or was taken, once."""
+    """Check that each message that anna's clients sent was accepted or is on the queue, once."""
     sent = [number for sender in site.senders.values() for number in sender.sent]
     assert sorted([*found, *taken]) == sorted(sent)
 

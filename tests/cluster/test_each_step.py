@@ -1,4 +1,4 @@
-"""Somebody dies at each step of what several do together, and all go down and come back in each order."""
+"""Tests of a member's death at each step of a joint operation, and of stops and restarts of all in each order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = [*events.parts_of(events.enqueue(["q"], KEPT.messages, False))]
 
 
 def send(harness: ClusterHarness, node: int, numbers: range, *, size_bytes: int = 10) -> None:
-    """A client of that node does, and hears that they are safe."""
+    """Send messages from a client of *node*, and wait until they are confirmed."""
     sender = Sender(harness[node])
     assert harness.until(lambda: sender.driver is not None)
     sender.send(numbers, size_bytes=size_bytes)
@@ -29,7 +29,7 @@ def send(harness: ClusterHarness, node: int, numbers: range, *, size_bytes: int 
 
 
 def accept(harness: ClusterHarness, node: int, count: int) -> None:
-    """A client of that node does, and hears that they are off the queue."""
+    """Accept *count* messages with a client of *node*, and wait until they are dequeued."""
     receiver = Receiver(harness[node])
     assert harness.until(lambda: receiver.driver is not None)
     receiver.request(count)

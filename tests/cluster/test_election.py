@@ -1,4 +1,4 @@
-"""The election of the store whose messages count: its table, and properties of all elections of small groups."""
+"""Tests of the election of the store for a bootstrap: its table, and properties of all elections of small groups."""
 
 from __future__ import annotations
 

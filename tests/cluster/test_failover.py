@@ -1,4 +1,4 @@
-"""Clients whose libraries go to another member by themselves, and what they are told of the others."""
+"""Tests of clients whose libraries reconnect to another member, and of the addresses that members send them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_who_is_cut_off_tells_its_clients_where_the_others_are(scenario: RealSce
     told = client.conn.remote_properties[symbol("failover-server-list")]
     assert sorted(found(one) for one in told) == others
     with ThreadPoolExecutor(1) as beside:
-        beside.submit(lab.partition, [1], [2, 3])  # a client that says nothing for long is sent away for that
+        beside.submit(lab.partition, [1], [2, 3])  # in the background, as an idle client would be disconnected
         with pytest.raises(ConnectionClosed, match="majority") as early:
             client.wait(lambda: False)
     condition = early.value.connection.remote_condition

@@ -1,7 +1,7 @@
-"""A process that got into the group, and says what no member of ours would: the others go on, with what they have.
+"""Tests of a process that joins the group and multicasts invalid events: the members continue with their messages.
 
-What it says is cut, mixed and bent from events of each kind, so most of it is nearly right. It may own a queue or hold
-clients while it is there, since a member may; when it is gone, all is as if it had never been.
+The forged events are truncated, mixed or changed events of each kind, so most of them are almost valid. The process may
+own a queue or have consumers while it is a member, as any member may, but no effect of this remains after it leaves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CHANGES: list[dict[str, object]] = [
 
 
 class Taker(Receiver):
-    """It takes messages that have no number, too."""
+    """A receiver that also accepts messages without a number."""
 
     def forward(self, messages: Sequence[Forward]) -> None:
         for number, (entry, content) in enumerate(messages, 10**6 + len(self.order)):
@@ -80,14 +80,14 @@ class Taker(Receiver):
 
 
 def positions(harness: ClusterHarness, node: int) -> list[int]:
-    """The positions of what is on the queue there."""
+    """Return the positions of the messages on the queue of *node*."""
     replica = harness[node].core.owners.replicas["q"]
     there = [entry.position & ARRIVAL_MASK for entry in replica.entries() if not entry.is_dequeued]
     return sorted({*there, *[position for position, _ in replica.stored()]})
 
 
 class Forger:
-    """On node 3 it is let in by the group, as any process is; there is no broker behind it."""
+    """A process on node 3 that joins the group without a broker."""
 
     def __init__(self, harness: ClusterHarness, seed: int) -> None:
         self.harness = harness
@@ -123,7 +123,7 @@ class Forger:
         return self._cut(draw.choice(PLAIN))
 
     def _bent(self, value: object) -> object:
-        """Often a member that is there, or a queue; sometimes what is far beyond."""
+        """Return *value*, or replace it, often with an existing member or queue, sometimes with an extreme value."""
         draw = self.random
         if draw.random() < 0.5:
             return value
@@ -150,7 +150,7 @@ class Forger:
 
 
 def one(seed: int) -> None:
-    """Two members with clients, and a forger that comes and goes."""
+    """Check that two members with clients serve and agree after a forger has joined and left."""
     harness = ClusterHarness(seed=seed)
     for node in (1, 2):
         harness[node].start()

@@ -1,4 +1,4 @@
-"""Frames: what is said is heard, and other bytes are none."""
+"""Tests of frames: an encoded frame decodes to the same frame, and other bytes are refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_flipped_bit_is_noticed(frame: Frame, at: int, bit: int) -> None:
 
 
 USED = {1: "", 2: "view state", 3: "seq heard view state", 4: "seq", 5: "", 6: ""}
-"""By kind, the header fields that it uses, as the table of the module says."""
+"""The header fields that each kind uses, as in the table of the module."""
 OFFSETS = {"seq": 20, "heard": 28, "view": 36, "state": 44}
 
 

@@ -1,5 +1,5 @@
-"""Three real members, of which one has a small disk: it rejects nothing, moves its clients away, ends and says so, and
-the others confirm what clients send."""
+"""Test of three real members, one of them with a small disk: it rejects nothing, moves its clients away, and ends with
+an error; the others confirm the messages of clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMBER = re.compile(rb"number(\d+)x")
 
 
 class Flood(MessagingHandler):  # type: ignore[misc]  # proton is untyped
-    """Sends to one member as fast as it gives credit, until that closes the connection."""
+    """A client that sends to one member as fast as it gets credit, until the member closes the connection."""
 
     def __init__(self, node: int) -> None:
         super().__init__()

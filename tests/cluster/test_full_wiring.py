@@ -1,4 +1,4 @@
-"""A wiring for which a disk has no room waits, as messages do: for a while, or for room where all need its member."""
+"""Tests of wiring changes on a full disk: they wait for a while, or for space if the majority needs the member."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cairnmq.cluster.replication import flow_control as flow
 from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender
 
 MANY = 40
-"""Queues with long names: more than fit into what SQL has at hand."""
+"""The number of queues with long names, more than fit into the space that SQL has already."""
 
 
 def name_of(number: int) -> str:
@@ -24,7 +24,7 @@ def sender_on(harness: ClusterHarness, node: int, address: str = "q") -> Sender:
 
 
 def with_full_disks(*nodes: int) -> tuple[ClusterHarness, list[Any]]:
-    """There are messages on a queue, and all are to make some more queues."""
+    """Return a cluster that creates queues while disks are full, and a list that collects the results."""
     harness = ClusterHarness().start()
     sender = sender_on(harness, 1)
     sender.send(range(10))

@@ -1,4 +1,4 @@
-"""The laws of groups, in memory; and what only a world in memory can be made to do."""
+"""Tests of the group properties in memory, and of faults that only a simulated engine can have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestInMemory(GroupProperties):
 
 
 def test_a_group_of_one_hears_itself() -> None:
-    """D22, D28: a broker that is alone has a group, and pays for nothing in it."""
+    """D22, D28: a single broker is a group of one, without a group engine."""
     group = SingleMemberGroup()
     assert not group.multicast(b"early")
     assert group.fileno() >= 0

@@ -1,4 +1,4 @@
-"""The laws of groups, on real daemons in a lab; skipped, with the reason, where there can be none."""
+"""Tests of the group properties on real daemons in a lab; skipped with the reason if no lab is available."""
 
 from __future__ import annotations
 
