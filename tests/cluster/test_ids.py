@@ -1,4 +1,4 @@
-"""Message-ids that a queue of a cluster remembers: of long messages, and of those that a transaction puts."""
+"""Tests of the duplicate window of replicated queues: message IDs of long messages, and of those of transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.cluster.policy_queues import content, sent, world_with
 from tests.harness.cluster.transaction_client import Transactor
 
 LONG = {"long": "s" * 200_000}
-"""Application properties."""
+"""Application properties that make a message long."""
 
 
 @pytest.mark.parametrize("transacted", [False, True])

@@ -1,4 +1,4 @@
-"""A member that the group has gone on without, and that does not know it yet: what its clients may see, and may not."""
+"""Tests of a member that does not know yet that the others continue without it: its clients settle no messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_who_was_left_behind_settles_nothing_and_is_told_in_the_end() -> None:  
     sender.send(range(10))
     left.request(5)
     assert harness.until(lambda: len(sender.confirmed) == 10 and len(left.unsettled) == 5)
-    harness.network.pause_daemon(1)  # its broker hears nothing any more, not even that
+    harness.network.pause_daemon(1)  # its broker receives nothing any more, not even this change
     harness.run(0.5)
     other = Receiver(harness[2])
     assert harness.until(lambda: other.driver is not None)
@@ -25,7 +25,7 @@ def test_who_was_left_behind_settles_nothing_and_is_told_in_the_end() -> None:  
     assert all(marked for _, marked in other.order), "some came to a client of the member that is gone"
     other.settle_as(range(10), ACCEPT)
     assert harness.until(lambda: len(other.accepted) == 10)
-    left.request(5)  # what was its member's to hand out it may still get, as a packet may be late
+    left.request(5)  # a member may still dispatch from its own queue, as a packet may be late
     harness.run(0.2)
     left.settle_as([*left.unsettled], ACCEPT)
     harness.run(2)
@@ -42,7 +42,7 @@ def test_who_was_left_behind_settles_nothing_and_is_told_in_the_end() -> None:  
 
 
 def with_some_handed_out(harness: ClusterHarness) -> Receiver:
-    """A client of the first member has five of ten messages."""
+    """Return a receiver of member 1 that holds five of ten messages."""
     sender, receiver = Sender(harness[2]), Receiver(harness[1])
     harness.run(0.2)
     sender.send(range(10))
@@ -79,7 +79,7 @@ def test_who_hears_it_after_all_goes_on() -> None:
     assert not harness[1].core.view_change.lost_times, "nobody had noticed"
 
 
-def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> None:  # D3: the simulation's own law
+def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> None:  # D3: a check of the simulation
     histories = Histories()
     harness = ClusterHarness().start()
     receivers = {node: Receiver(harness[node]) for node in harness.members}
@@ -95,7 +95,7 @@ def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> N
     harness.network.pause_daemon(1)
     harness.run(0.5)
     with pytest.raises(Broken, match="7 was accepted for good"):
-        forwarded(receivers[1], 7)  # it was in the group when that was said
+        forwarded(receivers[1], 7)  # the member was in the group when 7 became final
     histories.is_final({("q", 8)}, harness[2])
     forwarded(receivers[1], 8)
     with pytest.raises(Broken, match="8 was accepted for good"):
@@ -104,4 +104,4 @@ def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> N
     assert harness.until(lambda: receivers[1].is_dead)
     assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     with pytest.raises(Broken, match="8 was accepted for good"):
-        forwarded(Receiver(harness[1]), 8)  # it is in again, as a new member
+        forwarded(Receiver(harness[1]), 8)  # the member has rejoined, as a new one

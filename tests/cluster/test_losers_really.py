@@ -1,5 +1,5 @@
-"""Three real members, of which one comes back: what nobody knows anything about is in a store of its own, also if it is
-killed while that is made; else it keeps what it has, and nothing is set aside."""
+"""Tests of three real members, one of which rejoins: its divergent state is backed up, also if it is killed meanwhile.
+In a rolling restart a member keeps its messages, and no state is backed up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kept(store: Path) -> list[Path]:
 
 
 def messages_in(place: Path) -> int:
-    """On the queue q, as of the end."""
+    """Return the number of messages on the queue q at the end of the backup."""
     words = [sys.executable, "-c", MAIN, "as-of", str(place), place.name.rpartition("-")[2], "--json", "--count", "1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
@@ -82,7 +82,7 @@ def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
         assert messages_in(places[0]) == COUNT
         contents = scenario.stopped()
         assert [len(contents[node]["q"]) for node in scenario.lab.nodes] == [10, 10, 10]
-        # whichever finished it has said so: the kill may have come behind that, when nothing was left to be dropped
+        # either process may have logged it: the kill may come after the backup, when no divergent state was left
         told = f"is backed up in {places[-1]} (look into it: cairnmq as-of {places[-1]} "
         assert any(told in line for line in [*killed.lines, *last.lines]), (killed.lines, last.lines)
         assert messages_in(places[0]) == COUNT

@@ -1,6 +1,6 @@
-"""Any history of a group in memory: hypothesis hurts machines, wires, processes and frames, and looks for disorder.
+"""Tests of random histories of a group in memory, with faults of machines, links, processes and frames.
 
-In the end everything is healed; then all are one group again, and hear the same.
+At the end all faults are healed; then all members form one group again, and receive the same events.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.harness = GroupHarness(self.machines, patience_s=300)
         self.number = 0
         self.given: dict[MemberId | None, list[bytes]] = {}
-        """What each incarnation gave, in order."""
+        """The payloads that each incarnation multicast, in order."""
         self.asleep: set[int] = set()
         self.ghosts: set[int] = set()
         for node in NODES:
@@ -123,7 +123,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.machines.try_again(node, count)
 
     def mend(self) -> None:
-        """All that was done to machines and processes is made good."""
+        """Heal all faults of machines and processes, and start missing members."""
         self.machines.heal()
         self.asleep.clear()
         self.machines.quiet()
@@ -149,7 +149,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.harness.close()
 
     def check_senders(self) -> None:
-        """While one is in, what is heard of a sender is what it gave, in order, without a hole."""
+        """Check that members received the payloads of each sender in order and without gaps while in the group."""
         for life in self.harness.lives:
             received: dict[MemberId, list[bytes]] = {}
             for event in life:
@@ -178,7 +178,7 @@ def test_history_agrees_with_model() -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_long_history(seed: int) -> None:
-    """Longer than those above, with time to come together again in between; drawn from the seed."""
+    """A history that is drawn from the seed is longer, and leaves time to form a group again."""
     chance = random.Random(seed)
     machine = GroupMachine()
     machine.begin(seed)

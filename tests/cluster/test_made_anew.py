@@ -1,4 +1,4 @@
-"""A queue is deleted and made anew while a member does not hear it: what that one says is of the old one (D49)."""
+"""Tests of a queue that is recreated while one member receives no events: its events apply to the old queue (D49)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.cluster.cluster_harness import ACCEPT, FAIL, REJECT, RELEASE,
 
 
 def come(harness: ClusterHarness, receiver: Receiver) -> None:
-    """Another client, in place of the one that is there."""
+    """Replace the client of member 1 with another one."""
     receiver.leave()
     Receiver(harness[1])
     actions = harness[1].actions
@@ -33,7 +33,7 @@ SAYS: dict[str, Callable[[ClusterHarness, Receiver], object]] = {
 
 
 def ask(harness: ClusterHarness, node: int, ask: Callable[..., Any], *args: Any) -> None:
-    """Until it is answered."""
+    """Call *ask* on *node*, and wait until it succeeds."""
     answers: list[object] = []
     done: Done[Any] = answers.append
     harness[node].do(ask, *args, done)
@@ -67,7 +67,7 @@ def test_what_is_said_of_the_old_one_does_nothing_to_the_new_one(said: str, owne
     assert not any(member.failures for member in harness.members.values())
     told = [member.core.owners.replicas["q"] for member in harness.members.values()]
     assert not any(one.acquired for one in told)
-    for one in told:  # the client of the old queue was sent away with that
+    for one in told:  # the deletion closed the link of the old queue's client
         assert one.interested == ({harness[3].core.state.me} if owned else set())
         assert one.owner == (harness[3].core.state.me if owned else None)
     assert all(member.contents("dead") == [] for member in harness.members.values())
@@ -82,7 +82,7 @@ def test_what_is_said_of_the_old_one_does_nothing_to_the_new_one(said: str, owne
 
 
 def test_a_name_is_told_from_what_had_it_before_however_little_that_held() -> None:
-    """A newcomer knows of them, too."""
+    """Each queue of a name has a first position of its own, which a joining member also knows."""
     harness = ClusterHarness().start()
     firsts: list[int] = []
     for turn in range(4):

@@ -1,4 +1,4 @@
-"""One member, and a bus that says what a test wants it to: what is void, strange, late or no frame at all."""
+"""Tests of one group member on a scripted bus, with void, unexpected, late and invalid frames."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScriptedBus:
         self.sent: list[Frame] = []
         self.rejoined = 0
         self.refuse = 0
-        """So often it says try again."""
+        """The number of frames that `send` refuses from now on."""
 
     def join(self, name: str) -> None:
         pass
@@ -72,7 +72,7 @@ class ScriptedBus:
 
 
 class Script:
-    """A member on node 1, and what it is told."""
+    """A member on node 1, and a script of the events that it receives."""
 
     def __init__(self) -> None:
         self.bus = ScriptedBus()
@@ -99,7 +99,7 @@ class Script:
         return self.member.step()
 
     def events(self, incarnation: int, seq: int, *payloads: bytes, received: int = 0) -> EventsFrame:
-        """In the configuration that the member is in."""
+        """Return a frame of events in the current configuration of the member."""
         membership = self.member._membership
         assert membership is not None
         return EventsFrame(incarnation, seq, received, membership.view, membership.state, list(payloads))
@@ -107,7 +107,7 @@ class Script:
 
 @pytest.fixture
 def fresh() -> Script:
-    """On the bus with two others, and its hello was not heard yet."""
+    """Return a member on the bus with two others, before its hello is delivered."""
     script = Script()
     assert script.tell(BusChange(RING, ALL, NONE, ALL)) == []
     return script
@@ -115,7 +115,7 @@ def fresh() -> Script:
 
 @pytest.fixture
 def member(fresh: Script) -> Script:
-    """In a group with node 2, whose incarnation is 2000."""
+    """Return a member in a group with node 2, whose incarnation is 2000."""
     found = fresh.hear(ME, fresh.hello()) + fresh.hear(TWO, say_hello(2000))
     assert isinstance(found[0], Configuration)
     assert found[0].founded
@@ -331,7 +331,7 @@ def test_where_i_stand_is_repeated_when_it_is_quiet(member: Script) -> None:
 
 
 def test_what_was_given_asks_for_a_step(member: Script) -> None:
-    """Whoever waits as long as it may, sends it."""
+    """A caller that waits for `wait_s` before each step sends the payload at once."""
     member.passes(QUIET_S)
     wait_s = member.member.wait_s()
     assert wait_s is not None
@@ -366,7 +366,7 @@ def test_a_bus_that_takes_nothing_is_tried_again_and_not_all_the_time(member: Sc
 @pytest.mark.parametrize("repeats_lost", [0, 1, 5])
 @pytest.mark.parametrize("size_bytes", [3, BATCH_BYTES])
 def test_a_frame_that_does_not_come_back_is_looked_for(member: Script, size_bytes: int, repeats_lost: int) -> None:
-    """Also if what tells of it is lost, too; and when nobody says anything else, nor takes a step before its time."""
+    """The loss is detected even if repeats are lost, no other member sends, and no step is taken early."""
     member.passes(QUIET_S)
     assert member.member.multicast(bytes(size_bytes))
     member.member.flush()
@@ -409,7 +409,7 @@ def test_who_finds_most_of_another_version_ends(fresh: Script) -> None:
 
 
 def test_who_is_in_goes_on_and_says_where_it_stands(member: Script) -> None:
-    """So that the other one, which can't be answered, learns how many speak another version than it does."""
+    """The other one, which can't be answered, counts the members with another version by their frames."""
     member.passes(QUIET_S)
     count = len(member.bus.sent)
     assert [type(event) for event in member.hear(THREE, other_version(3000))] == [MemberRefused]
@@ -437,7 +437,7 @@ def test_who_differs_is_told_how(member: Script) -> None:
 
 
 def test_before_there_is_a_group_nobody_is_refused(fresh: Script) -> None:
-    """Nobody can say yet which of them is wrong."""
+    """Without a group it is undefined which options are wrong."""
     assert fresh.hear(TWO, say_hello(2000, agreed="{}"))
     assert not any(isinstance(frame, RefusalFrame) for frame in fresh.bus.sent)
 

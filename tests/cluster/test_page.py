@@ -1,4 +1,4 @@
-"""docs/explanation/cluster.md has the table of the metrics."""
+"""Test that docs/explanation/cluster.md contains the table of the metrics."""
 
 from __future__ import annotations
 

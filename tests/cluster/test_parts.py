@@ -1,4 +1,4 @@
-"""Long events, which go in parts, and members that come while they are said (D52, rule 7)."""
+"""Tests of long events, which are sent in fragments, and of members that join meanwhile (D52, rule 7)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SENDER = MemberId(1, 2, 3)
 
 
 class Wire:
-    """Takes so many payloads."""
+    """A multicast that accepts *room* payloads."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -75,7 +75,7 @@ def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18
     harness.run(0.3)
     harness[3].start()
     assert harness.until(lambda: harness[3].core.state.phase_name in ("discarding", "requesting"))
-    harness[1].asleep = True  # it is the one to answer
+    harness[1].asleep = True  # the donor
     assert harness.until(lambda: harness[3].core.state.phase == "buffering")
     sender.send([100], size_bytes=200_000)
     harness.run(0.1)
@@ -106,7 +106,7 @@ def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D1
 
 
 def test_snapshot_of_a_former_request_is_ignored() -> None:
-    """Events between the two cuts were dropped: what stands before the first one is of no use."""
+    """Events between the two requests were dropped, so the snapshot for the first one is of no use."""
     harness = ClusterHarness().start()
     harness[3].kill()
     harness.run(0.3)

@@ -1,4 +1,4 @@
-"""The state table of a member's phases, over all pairs of phase and event."""
+"""Tests of the state table of a member's phases, over all pairs of phase and event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS = [*product(PHASES, PhaseEvent)]
 
 
 def documented() -> dict[tuple[str, PhaseEvent], str]:
-    """The phase that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    """Return the phase that each pair enters, from the table in the module's docstring; empty for none."""
     assert phases.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

@@ -1,4 +1,4 @@
-"""Messages for so many queues that their dispatch takes several steps, in a cluster whose leader fails between them."""
+"""Tests of messages for so many queues that the dispatch takes several steps, and the leader fails between them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FAILURES = ["hang", "kill", "stop"]
 
 
 class Site:
-    """Queues that node 1 leads, and that each get every message; nodes 1 and 2 have a consumer of each queue.
+    """A cluster whose node 1 leads queues that each get every message; nodes 1 and 2 have a consumer of each queue.
 
     The dispatch on node 1 is between two of its turns: some of its consumers have the message, others do not.
     """
 
     def __init__(self, seed: int, turns: int) -> None:
-        """*turns*: of the dispatch, before the constructor returns."""
+        """Send a message, and wait until the dispatch has taken *turns* turns."""
         self.harness = ClusterHarness(seed=seed).start()
         self.sizes: dict[int, int] = {}
         self._declare()
@@ -61,7 +61,7 @@ class Site:
         self.sender.send_whole({number: letters.written(number, SIZE_BYTES)})
 
     def delivered(self) -> int:
-        """Return the number of queues whose message a consumer on node 1 has got."""
+        """Return the number of queues whose consumer on node 1 has received the message."""
         return sum(bool(receiver.order) for receiver in self.first)
 
     def is_put_off(self) -> bool:
@@ -90,7 +90,7 @@ class Site:
         self.harness.run(1)
 
     def check(self, left: Sequence[int]) -> None:
-        """Each queue has the messages *left*, once each, and the same on all members."""
+        """Check that each queue has the messages *left*, once each, and the same on all members."""
         standings = {standing.queue: standing.contents for standing in checked(self.harness, self.sizes)}
         for name in NAMES:
             assert [number for _, number in standings[name]] == [*left], name
@@ -99,7 +99,7 @@ class Site:
 @pytest.mark.parametrize("turns", [1, 2])
 @pytest.mark.parametrize("how", FAILURES)
 def test_put_off_dispatch_is_done_by_the_next_leader(how: str, turns: int) -> None:  # D1, D2, B2
-    """Each queue gets the message once from the next leader; those that a client had are marked."""
+    """The next leader dispatches the message of each queue once, with a mark if another client had it."""
     site = Site(turns, turns)
     harness, second = site.harness, site.second
     site.fail(how)
@@ -124,7 +124,7 @@ def test_put_off_dispatch_is_done_by_the_next_leader(how: str, turns: int) -> No
 
 @pytest.mark.parametrize("how", FAILURES)
 def test_queues_of_a_put_off_dispatch_have_the_message_once_after_a_failure(how: str) -> None:  # D1, D15
-    """Nothing is consumed meanwhile: all members have the message on each queue when the leader is back."""
+    """Without consumption, all members have the message on each queue after the leader's return."""
     site = Site(5, 2)
     site.fail(how)
     assert site.harness.until(lambda: site.sender.confirmed == [0], 2 * SILENCE_S + 5)
@@ -135,7 +135,7 @@ def test_queues_of_a_put_off_dispatch_have_the_message_once_after_a_failure(how:
 
 @pytest.mark.parametrize("how", ["hang", "kill"])
 def test_accepted_messages_of_a_put_off_dispatch_do_not_come_back(how: str) -> None:  # D3
-    """The clients of the leader accept what they have at the moment when it fails."""
+    """The clients of the leader accept their messages at the moment of its failure."""
     site = Site(7, 2)
     harness = site.harness
     dispatched = [receiver for receiver in site.first if receiver.order]

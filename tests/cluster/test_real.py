@@ -1,4 +1,4 @@
-"""Lives of a real cluster, see `real`; and histories of which the checker has to say what is wrong with them.
+"""Tests of random runs of a real cluster, see `real_cluster`, and of the checker on histories with violations.
 
 `CAIRN_CLUSTER_RUNS` and `CAIRN_SEED` scale and repeat a run: `make cluster-runs RUNS=20 SEED=7`.
 """
@@ -39,7 +39,7 @@ def test_lives_of_a_real_cluster(tmp_path: Path) -> None:  # D1 to D6, D15, D27,
 SENT = Sent("s:1", "q", "s", 1, 0, 1, "d")
 SECOND = Sent("s:2", "q", "s", 2, 0, 2, "d")
 ELSEWHERE = Sent("s:2", "q", "s", 2, 1, 5, "d")
-"""The second message, over another connection."""
+"""The second message, sent over another connection."""
 CAME = Came("r/1", 3)
 
 

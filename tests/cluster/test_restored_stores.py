@@ -1,4 +1,4 @@
-"""Members with restored stores: what docs/how-to/cluster-backup.md states and does not execute itself."""
+"""Tests of members with restored stores: statements of docs/how-to/cluster-backup.md that its tests do not cover."""
 
 from __future__ import annotations
 

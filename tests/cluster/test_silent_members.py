@@ -1,4 +1,4 @@
-"""Members that show no sign of life: they are expelled, others lead their queues, and they learn of it first."""
+"""Tests of silent members: they are expelled, others lead their queues, and they detect this before they dispatch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def figure(harness: ClusterHarness, node: int, name: str) -> object:
 
 
 def with_a_leader(seed: int = 0) -> tuple[ClusterHarness, Sender, Receiver, Receiver]:
-    """Node 1 leads the queue, and nodes 1 and 2 have consumers."""
+    """Return a cluster whose node 1 leads the queue, a sender, and consumers of nodes 1 and 2."""
     harness = ClusterHarness(seed=seed).start()
     sender = Sender(harness[3])
     first, second = Receiver(harness[1]), Receiver(harness[2])
@@ -66,7 +66,7 @@ def test_silent_leader_is_replaced_within_the_bound(caplog: pytest.LogCaptureFix
 
 
 def test_resumed_leader_dispatches_nothing_before_it_learns_of_its_expulsion() -> None:  # B2, D2
-    """Its clients gave credit meanwhile, and what it has to hear is long: it takes many steps to come to that place."""
+    """Its clients gave credit meanwhile, and the member receives many events, over many steps, before its expulsion."""
     for seed in range(4):
         resumes_after(SILENCE_S + 1, seed)
     resumes_after(SILENCE_S * 0.7, 0)
@@ -78,7 +78,7 @@ def resumes_after(pause_s: float, seed: int) -> None:
     core = harness[1].core
     assert harness.until(lambda: core.owners.ownership["q"].owned and not len(core.locals), 5)
     harness[1].asleep = True
-    first.driver.request(1000, False)  # it was stopped between this and the end of that step
+    first.driver.request(1000, False)  # the member stops between this call and the end of the step
     second.request(1000)
     for at in range(int(pause_s * 10)):
         sender.send([100 + at])
@@ -95,7 +95,7 @@ def resumes_after(pause_s: float, seed: int) -> None:
 
 
 def test_expelled_member_dispatches_no_queue_that_it_is_to_take() -> None:  # D2, D3
-    """The queue was passed on to it while it was stopped: what it hears first, for many steps, is that it has it."""
+    """The queue is passed to the stopped member, which receives that event many steps before its expulsion."""
     harness = ClusterHarness().start()
     senders = Sender(harness[3]), Sender(harness[2])
     receivers = first, *others = [Receiver(harness[node]) for node in harness.members]
@@ -154,7 +154,7 @@ def test_member_that_was_stopped_itself_accuses_nobody() -> None:  # B2
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_stalled_engine_expels_nobody(node: int) -> None:  # B2, B3
-    """While no event comes back, as with a lossy wire or a paused corosync, nobody counts as silent."""
+    """While no event is delivered, as with packet loss or a paused corosync, no member counts as silent."""
     harness = ClusterHarness(detection_s=1000).start()
     harness.network.pause_daemon(node)
     harness.run(3 * SILENCE_S)
@@ -186,7 +186,7 @@ def test_idle_members_hear_each_other() -> None:  # B2
 
 
 def test_purge_leaves_what_was_accepted_before_it_was_heard() -> None:
-    """Found by lives in which members hang: what the purge keeps was not with a consumer any more when it was heard."""
+    """Found by simulated hangs: consumers no longer held the messages that a purge keeps when it was delivered."""
     harness = ClusterHarness().start()
     sender, receiver = Sender(harness[3]), Receiver(harness[1])
     harness.run(0.2)
@@ -212,7 +212,7 @@ def test_purge_leaves_what_was_accepted_before_it_was_heard() -> None:
 
 @pytest.mark.parametrize("presettled", [False, True])
 def test_purge_takes_what_was_settled_after_it_was_said(presettled: bool) -> None:  # D2, D54
-    """Messages are handed out and settled between the saying and the hearing of a purge: it takes them."""
+    """A purge removes messages that are dispatched and settled between its multicast and its delivery."""
     harness = ClusterHarness(detection_s=1000).start()
     sender, receiver = Sender(harness[3]), Receiver(harness[1], presettled=presettled)
     harness.run(0.2)
@@ -244,7 +244,7 @@ def test_purge_takes_what_was_settled_after_it_was_said(presettled: bool) -> Non
 
 
 def test_silent_member_without_which_no_majority_is_left_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """The log promises no expulsion, says why and what to do, and does not say it at each heartbeat."""
+    """The log states that no expulsion is possible, the reason and the remedy, once a minute."""
     harness, *_ = with_a_leader()
     harness[3].kill()
     assert harness.until(lambda: len(harness[2].core.state.members) == 2)
@@ -273,7 +273,7 @@ def test_silent_member_without_which_no_majority_is_left_is_kept(caplog: pytest.
 
 @pytest.mark.parametrize("order", [(3, 1), (1, 3), (2, 3)])
 def test_mute_member_that_expels_others_is_not_ahead(order: tuple[int, int]) -> None:  # D1, rules 1 and 17
-    """Only it heard that; the others go on without it, in a configuration of the same number, and confirm messages."""
+    """Only the mute member receives its expulsions; the others form a configuration of the same number, and confirm."""
     harness = ClusterHarness(detection_s=3.0)
     for each in harness.members.values():
         each.silence_s = 1.0

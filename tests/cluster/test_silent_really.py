@@ -1,4 +1,4 @@
-"""Three real members, of which the one that leads a queue is stopped while its corosync goes on."""
+"""Test of three real members: the leader of a queue is stopped while its corosync runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def client(scenario: RealScenario, node: int) -> BlockingConnection:
 
 
 def received(receiver: BlockingReceiver, count: int) -> list[tuple[int, int]]:
-    """Numbers and delivery counts of what comes, each accepted."""
+    """Accept *count* messages, and return their numbers and delivery counts."""
     found = []
     for _ in range(count):
         message = receiver.receive(PATIENCE_S)
@@ -50,7 +50,7 @@ def test_stopped_leader_is_replaced_and_comes_back(tmp_path: Path) -> None:  # B
             for number in range(COUNT):
                 sender.send(Message(body=number, durable=True))
             assert [number for number, _ in received(first, 3)] == [0, 1, 2]
-            at_leader.create_sender("q").close()  # the accepts are sent, and come before it
+            at_leader.create_sender("q").close()  # the accepts are sent first, and arrive before this link
             scenario.wait(lambda: scenario.figures(1)["cluster_waiting_events"] == 0, "the accepts are done")
             scenario.brokers[1].process.send_signal(signal.SIGSTOP)
             try:
@@ -59,7 +59,7 @@ def test_stopped_leader_is_replaced_and_comes_back(tmp_path: Path) -> None:  # B
                 found = received(second, COUNT - 3)
                 assert sorted(number for number, _ in found) == [*range(3, COUNT)], "what was accepted comes again"
                 assert all(count for _, count in found), "it may have been handed out before"
-                at_second.create_sender("q").close()  # the accepts are sent, and come before it
+                at_second.create_sender("q").close()  # the accepts are sent first, and arrive before this link
                 at_second.close()
                 scenario.brokers[2].wait_for(r"node 1 \(process \d+\) is silent")
                 scenario.brokers[3].wait_for(r"node 1 \(process \d+\) is expelled: it was silent for 10 s")

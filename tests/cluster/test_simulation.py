@@ -1,4 +1,4 @@
-"""Seeds of the simulation, and defects put into the engine, each of which has to break a law."""
+"""Tests of the simulation over many seeds, and of seeded defects in the engine, each of which makes a test fail."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (
 
 @pytest.mark.parametrize(("defect", "law"), DEFECTS, ids=lambda one: one.__name__)
 def test_a_defect_breaks_a_law(defect: Patch, law: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A law that no defect breaks says nothing."""
+    """The test fails with the seeded defect; a test that no defect breaks proves nothing."""
     defect(monkeypatch)
     with pytest.raises(AssertionError):
         law()

@@ -1,4 +1,4 @@
-"""Transactions of clients in a cluster: all of it everywhere, or nothing anywhere."""
+"""Tests of transactions of clients in a cluster: all members apply them completely, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROLLBACK = "amqp:transaction:rollback"
 
 
 def started(size: int = 3) -> ClusterHarness:
-    """With the queues q, r and dead, where goes what is rejected on q."""
+    """Return a cluster with the queues q, r and dead, which is the dead-letter address of q."""
     harness = ClusterHarness(size).start()
     done: list[Any] = []
     nodes = harness[1].broker.nodes
@@ -41,7 +41,7 @@ def filled(harness: ClusterHarness, numbers: range) -> None:
 
 
 def begun(harness: ClusterHarness, node: int = 1) -> Transactor:
-    """A client of that member, in a transaction."""
+    """Return a client of *node* with a declared transaction."""
     client = Transactor(harness[node])
     assert harness.until(lambda: client.is_ready)
     client.declare()
@@ -50,7 +50,7 @@ def begun(harness: ClusterHarness, node: int = 1) -> Transactor:
 
 
 def took(harness: ClusterHarness, client: Transactor, count: int, *, settled: bool = False) -> list[int]:
-    """It took so many messages off q in its transaction: which ones."""
+    """Accept *count* messages of q in the client's transaction, and return their numbers."""
     client.request("q", count)
     assert harness.until(lambda: len(client.receivers["q"].unsettled) >= count)
     numbers = [*client.receivers["q"].unsettled][:count]
@@ -66,7 +66,7 @@ def numbers_on(harness: ClusterHarness, name: str) -> list[int]:
 
 
 def discharged(client: Transactor) -> int:
-    """Discharge before anything more is heard."""
+    """Commit before any more events are received, and return the number of the request."""
     client.at_once()
     asked = client.discharge()
     assert client.member.broker.transactions.under_way
@@ -234,7 +234,7 @@ def test_a_queue_that_goes_before_rolls_it_back_everywhere() -> None:  # D49, D5
     done: list[Any] = []
     nodes = harness[2].broker.nodes
     harness[2].do(nodes.delete_queue, nodes.queues["r"], done.append)
-    harness[2].settle()  # it is said, and not heard by node 1
+    harness[2].settle()  # multicast, but not received by node 1 yet
     asked = discharged(client)
     assert harness.until(lambda: asked in client.control.rejected)
     assert client.control.rejected[asked] == ROLLBACK
@@ -250,7 +250,7 @@ def test_what_was_purged_meanwhile_rolls_it_back_everywhere() -> None:  # D53, D
     done: list[Any] = []
     harness[2].do(harness[2].broker.nodes.queues["q"].order.purge, done.append, "")
     harness[2].settle()
-    harness[1].core.step()  # it hears the wish, and says the purge
+    harness[1].core.step()  # it receives the request, and multicasts the purge
     client.at_once()
     client.request("q", 3)
     harness[1].broker.nodes.queues["q"].dispatch()
@@ -333,7 +333,7 @@ def test_distributed_ones_are_refused() -> None:  # D63
 
 
 def test_a_store_with_a_transaction_in_doubt_is_no_members() -> None:  # D63
-    """Its end would be this member's alone."""
+    """The outcome of such a transaction would exist on this member only."""
     harness = started(1)
     member = harness[1]
     inner = member.store.transactions.begin(0, xid=b"xid")
@@ -369,7 +369,7 @@ def test_it_is_not_about_two_stores() -> None:  # D53, D67
 
 
 def test_what_does_not_last_goes_with_it() -> None:  # D53
-    """A request is taken, and its answer put on a queue of the client's own."""
+    """One transaction accepts messages, and sends a transient one to a queue that is not replicated."""
     harness = started()
     made: list[Any] = []
     harness[1].do(lambda: made.append(harness[1].broker.nodes.add_queue("answers", {})))
@@ -409,7 +409,7 @@ def test_where_a_dead_letter_does_not_last_it_stays_as_long_as_that_queue_says()
 
 
 def test_what_is_heard_of_it_takes_its_room_once() -> None:
-    """Until others have it, too, it is on its queue, and its client is not told yet."""
+    """Until others have its messages, they count on their queue, and the commit is not confirmed."""
     harness = started()
     made: list[Any] = []
     limits = {"max-messages": 5, "overflow": "reject"}
@@ -471,11 +471,11 @@ def attempt(*puts: int, takes: tuple[int, ...] = (), done: bool | None = None) -
     ],
 )
 def test_what_half_a_transaction_is(made: Attempt, seen: set[int], there: set[int], is_half: bool) -> None:
-    """The check that the simulation does."""
+    """The check of the simulation detects transactions that are applied partially."""
     assert bool(halves([made], seen, there, Counter({3: 1}))) == is_half
 
 
-# ---- defects, each of which has to break a law ----------------------------------------------------------------------
+# ---- seeded defects -------------------------------------------------------------------------------------------------
 
 
 def does_what_it_can(patch: pytest.MonkeyPatch) -> None:
@@ -507,7 +507,7 @@ DEFECTS = (
 def test_a_defect_breaks_a_law(
     defect: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A law that no defect breaks says nothing."""
+    """The test fails with the seeded defect; a test that no defect breaks proves nothing."""
     defect(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         law()

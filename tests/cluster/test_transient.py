@@ -1,4 +1,4 @@
-"""Messages that are not durable, on replicated queues: the members are what they last on."""
+"""Tests of transient messages on replicated queues: they survive as long as one member runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member that is behind has heard of messages that it shows nobody yet: what is said of them meanwhile holds."""
+"""Tests of events about messages that a lagging member has received, but not enqueued yet: they apply there, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 def behind(harness: ClusterHarness, count: int) -> Receiver:
-    """The third member shows the first of six messages only. A client of the first one gets *count* of them."""
+    """Make member 3 show only the first of six messages; return a receiver of member 1 that has *count* of them."""
     sender, receiver = Sender(harness[2]), Receiver(harness[1])
     harness.run(0.2)
     sender.send([0])
@@ -55,7 +55,7 @@ def test_what_is_accepted_while_it_still_waits_here_is_off_the_queue(shape: dict
     sender, receiver = Sender(harness[2]), Receiver(harness[1])
     harness.run(0.2)
     receiver.request(100)
-    harness[3].asleep = True  # it will hear all of it at once
+    harness[3].asleep = True  # it receives all these events at once later
     sender.send(range(5))
     assert harness.until(lambda: len(receiver.order) == 5)
     receiver.settle_as([1, 3], FAIL, failed=True)
@@ -71,14 +71,14 @@ def test_what_is_accepted_while_it_still_waits_here_is_off_the_queue(shape: dict
 
 
 def test_what_is_accepted_before_it_is_read_here_is_off_the_queue() -> None:  # D3, D27
-    """A queue with priorities is sorted while its messages are brought: there is no such time."""
+    """Priority queues have no such time: they are sorted during the state transfer."""
     harness = world_with()
     sender = Sender(harness[1])
     harness.run(0.2)
     sender.send(range(5))
     assert harness.until(lambda: len(sender.confirmed) == 5)
     harness.run(0.2)
-    for member in harness.members.values():  # at once, so that all have the same: two are brought it
+    for member in harness.members.values():  # at once, so that all stores are equal: two members get a transfer
         member.core.leave()
         member.store.kick()
     for member in harness.members.values():
@@ -122,7 +122,7 @@ def test_a_purge_leaves_what_consumers_have_and_is_not_shown_here(shape: dict[st
 @pytest.mark.parametrize("state", [FAIL, RELEASE])
 def test_what_comes_back_before_it_is_shown_says_that_somebody_had_it(state: int) -> None:  # D2, D6
     harness = world_with()
-    harness[3].broker.core.memory.limit_bytes = 0  # there a queue keeps ids only
+    harness[3].broker.core.memory.limit_bytes = 0  # queues of member 3 keep only IDs in memory
     receiver = behind(harness, 6)
     receiver.settle_as([1, 4], state, failed=state == FAIL)
     harness.run(0.1)
