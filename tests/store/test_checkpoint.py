@@ -1,4 +1,4 @@
-"""A checkpoint spares reading the log, and is never believed more than the log."""
+"""Tests of checkpoints: recovery replays only the log after the checkpoint, and the log takes precedence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW_US = 7
 
 
 class Home:
-    """A store's disk, SQL and checkpoint, and what must be on its two queues."""
+    """A store's disk, SQL and checkpoint, and the expected contents of its two queues."""
 
     def __init__(self, checkpoint_bytes: int = 0, seed: int = 1) -> None:
         self.disk = MemoryDirectory()
@@ -70,7 +70,7 @@ class Home:
         return message_id
 
     def put_again(self) -> None:
-        """A plain message gets particulars: it is put on the other queue as well, and perhaps taken off the first."""
+        """Enqueue a message on the other queue as well, so it needs details, and maybe dequeue it from the first."""
         one, other = self.random.sample(list(self.on), 2)
         there = [message_id for message_id in self.on[one] if message_id not in self.on[other]]
         if there:
@@ -130,7 +130,7 @@ def test_only_what_the_log_says_behind_it_is_replayed() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_checkpoint_leads_to_the_same(seed: int) -> None:
-    """The newest, an older one, none, or one half written: recovery shows what the log says."""
+    """With the newest checkpoint, an older one or none, or after a power cut, recovery finds the state of the log."""
     home = Home(checkpoint_bytes=100_000, seed=seed)
     for _ in range(12):
         home.work(12)
@@ -150,10 +150,10 @@ def test_any_checkpoint_leads_to_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("steps", range(6))
 def test_what_got_particulars_after_its_page_was_taken_does_not_come_back_as_plain(steps: int) -> None:
-    """The page still says so in the checkpoint; the one after the next start has to take it back."""
+    """The checkpoint's page still has the message as plain; the checkpoint after the next start must remove it."""
     home = Home(checkpoint_bytes=1)
     store, (a, b) = home.store, home.on
-    home.put()  # so that the container stays
+    home.put()  # keeps the container in the log
     message_id, _ = store.put(a, b"plain", NOW_US)
     store.kick()
     for _ in range(steps):
@@ -161,7 +161,7 @@ def test_what_got_particulars_after_its_page_was_taken_does_not_come_back_as_pla
     store.enqueue(message_id, b, NOW_US)
     store.kick()
     assert store.checkpointing is not None
-    while not store.checkpointing.taken:  # another one would have it right
+    while not store.checkpointing.taken:  # the next checkpoint would be right
         store.became_durable(store.durable_lsn)
     home.kill()
     home.options = replace(home.options, checkpoint_bytes=0)
@@ -175,7 +175,7 @@ def test_what_got_particulars_after_its_page_was_taken_does_not_come_back_as_pla
 
 
 def test_a_step_takes_so_much_at_most() -> None:
-    """Whatever a message is like: the core has other things to do."""
+    """A step is limited for all kinds of messages, as the core has other work."""
     home = Home()
     store, (a, b) = home.store, home.on
     ids, _ = store.put_all(a, [b"fan-out"] * 5000, NOW_US)
@@ -194,7 +194,7 @@ def test_a_step_takes_so_much_at_most() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_messages_change_between_the_portions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever happens between two steps, and wherever the power fails: the checkpoint and the log behind it agree."""
+    """The checkpoint agrees with the log after it, whatever happens between its steps, also after a power cut."""
     monkeypatch.setattr(checkpointing, "_STEP_MESSAGES", 3)
     monkeypatch.setattr(checkpointing, "_STEP_DETAILED", 2)
     home = Home(checkpoint_bytes=1, seed=seed)
@@ -202,7 +202,7 @@ def test_messages_change_between_the_portions(seed: int, monkeypatch: pytest.Mon
     for _ in range(25):
         for _ in range(home.random.randrange(60)):
             home.random.choice((home.put, home.put_on_both, home.put_again, home.put_again, home.take, home.take))()
-            home.store.kick()  # each of which is a step
+            home.store.kick()  # each call is a step
         assert home.store.checkpointing is not None
         taken += home.store.checkpointing.taken
         home.random.choice((home.close, home.kill))()
@@ -214,7 +214,7 @@ def test_messages_change_between_the_portions(seed: int, monkeypatch: pytest.Mon
 
 
 def test_nothing_is_committed_that_is_not_durable() -> None:
-    """A cut of the power would leave a message that only the checkpoint knows."""
+    """After a power cut, only the checkpoint would contain such a message."""
     home = Home(checkpoint_bytes=1)
     home.work(3)
     checkpointing = home.store.checkpointing
@@ -224,7 +224,7 @@ def test_nothing_is_committed_that_is_not_durable() -> None:
     home.put()
     home.store.journal.seal()
     home.store.journal.writer.write_out()
-    checkpointing.step()  # begins
+    checkpointing.step()  # the checkpoint begins
     home.put()
     commits = len(home.file.commits)
     for _ in range(20):
@@ -279,7 +279,7 @@ def test_the_checkpoint_of_another_store_is_not_used() -> None:
 
 
 def test_a_checkpoint_from_the_future_is_not_used() -> None:
-    """The journal was put back from a backup, and the log went another way since."""
+    """The journal is restored from a backup, so the checkpoint is of later records that the log does not have."""
     home = Home()
     home.work(20)
     home.kill()

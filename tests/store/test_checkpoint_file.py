@@ -1,4 +1,4 @@
-"""LMDB as the checkpoint's file: it grows by itself, outlives killed readers, and what is wrong with it is noticed."""
+"""Tests of the checkpoint's LMDB file: it grows when needed, survives killed readers, and its damage is detected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_reader_that_was_killed_keeps_no_old_pages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "zeroed", "junk", "flipped", "a directory", "empty"])
 def test_a_file_that_is_not_whole_is_bad_or_gives_what_was_committed(tmp_path: Path, how: str) -> None:
-    """Rot in LMDB's own pages may crash the process that reads them: it must not be this one."""
+    """Damaged LMDB pages may crash the process that reads them, which must not be this process."""
     rng = random.Random(how)
     for _ in range(8 if how in ("flipped", "junk") else 2):
         path = tmp_path / str(rng.random())

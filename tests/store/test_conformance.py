@@ -1,6 +1,6 @@
-"""Every store of ours does what every store must do; and the suite finds it when one does not.
+"""Tests of all stores with the conformance suite, which detects stores that violate the contract.
 
-E4, E46, E50 to E53, E64 to E66: the laws name theirs.
+E4, E46, E50 to E53, E64 to E66: each test names its own.
 """
 
 from __future__ import annotations

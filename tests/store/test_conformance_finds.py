@@ -1,4 +1,4 @@
-"""The conformance suite can fail: defects are put into stores that pass it, and each of them is found."""
+"""Tests that the conformance suite detects each seeded defect in stores that pass it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store directory: one process has it, its files are the owner's alone, a stranger's directory is left alone."""
+"""Tests of the store directory: one process locks it, its files are the owner's, other directories are unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cairnmq.store.journaled.directory import StoreDirectory
 
 
 def tree(path: Path) -> dict[str, bytes | None]:
-    """Every file's bytes, and the directories."""
+    """Return the bytes of every file, and None for directories."""
     return {str(found.relative_to(path)): None if found.is_dir() else found.read_bytes() for found in path.rglob("*")}
 
 
@@ -33,7 +33,7 @@ def test_a_second_lock_is_refused_and_names_the_process(tmp_path: Path) -> None:
 
 
 def test_another_process_is_named(tmp_path: Path) -> None:
-    """And its lock ends with it, however it ends."""
+    """The error names the process that holds the lock, and a kill of that process releases it."""
     path = str(tmp_path / "store")
     code = f"""
 import os

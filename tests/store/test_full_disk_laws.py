@@ -27,11 +27,11 @@ from tests.harness.thorough import amount
 SIZE = 16 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=8 * SIZE)
 BATCH_BYTES = 2 * SIZE
-"""What is let in at once: a quarter of the reserve."""
+"""The maximum size of a batch: a quarter of the reserve."""
 CAPACITY_BYTES = (4 << 20) + 80 * SIZE
-"""Beside the 4 MiB that are left to others."""
+"""The size of the disk, of which 4 MiB are left to other programs."""
 ROOMY_BYTES = 12 << 20
-"""From twice those on the store goes on."""
+"""The size of a disk with enough room for the store to accept messages again."""
 NAMES = "ab"
 
 

@@ -1,4 +1,4 @@
-"""On a full disk what stands in the way of taking messages off gives way, and what would be too much is refused."""
+"""Tests of dequeues on a full disk: holds and staged messages are released for them, and large batches are refused."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.harness.store.stores import NOW_US, queue, shown
 SIZE = 32 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)
 CAPACITY_BYTES = (4 << 20) + 60 * SIZE
-"""Messages are let in until 4 MiB are left, which others take then."""
+"""The size of the disk: messages are accepted until 4 MiB are left, which other programs use then."""
 
 
 class Place:
-    """A store on a small disk, opened as often as a test likes."""
+    """A store on a small disk, which a test can restart."""
 
     def __init__(self) -> None:
         self.disk = SmallDisk(MemoryDirectory(), CAPACITY_BYTES)
@@ -48,7 +48,7 @@ class Place:
         self.store = self.open()
 
     def fill(self, put: Callable[[int], object]) -> None:
-        """In batches, until the store says that it is full; then nothing is left on the disk for anybody."""
+        """Call *put* with batches until the store is full, and then use up the rest of the disk."""
         while not self.store.full():
             put(20)
             self.store.kick()
@@ -92,7 +92,7 @@ def be_killed(place: Place, transaction: StoreTransaction) -> None:
 def test_what_a_transaction_has_staged_goes_though_no_record_of_it_fits(
     place: Place, end: Callable[[Place, StoreTransaction], None]
 ) -> None:
-    """A record for each message would take several times the reserve. Nothing comes back, and all of the room does."""
+    """Records for each message would need several times the reserve; no message comes back, and all space is freed."""
     old = [place.store.put(place.queue, bytes(200), NOW_US)[0] for _ in range(300)]
     transaction = place.store.transactions.begin(NOW_US, xid=b"x", timeout_us=100)
     place.fill(lambda count: transaction.put_all(place.queue, [bytes(20)] * count, NOW_US))
@@ -149,7 +149,7 @@ def test_a_full_disk_is_emptied_by_transactions_of_a_few_messages(place: Place) 
 
 @pytest.mark.parametrize("since", ["before it was full", "when it was full", "a start"])
 def test_a_hold_gives_way_when_the_reserve_is_in_use(place: Place, since: str) -> None:
-    """And not before: a full disk alone takes nothing from a backup."""
+    """The hold is broken only then: a full disk alone does not end a backup."""
     place.held.is_there = since == "before it was full"
     place.fill(place.put)
     assert place.store.full()
@@ -165,12 +165,12 @@ def test_a_hold_gives_way_when_the_reserve_is_in_use(place: Place, since: str) -
 
 
 def test_a_start_that_finds_nothing_but_what_is_held_breaks_the_hold(place: Place) -> None:
-    """A broker that could not, and was killed for it, left containers that are free and held."""
+    """Starts that are killed before compaction leave free containers that are held."""
     place.held.is_there = True
     place.fill(place.put)
     pool = place.store.journal.pool
     assert pool.free_count > 0
-    for _ in range(pool.free_count + 5):  # each begins a container, and is gone before it has given one back
+    for _ in range(pool.free_count + 5):  # each start begins a container, and ends before it frees one
         place.store.journal.abandon()
         place.held.is_there = True
         place.disk.calls.clear()
@@ -187,7 +187,7 @@ def test_a_start_that_finds_nothing_but_what_is_held_breaks_the_hold(place: Plac
 
 
 def take_until_there_are_most_holes(place: Place) -> list[int]:
-    """Fill the disk, and take messages off at random; those that are left."""
+    """Fill the disk, dequeue random messages up to the limit of reclaimed ranges, and return the messages left."""
     place.fill(place.put)
     extent = place.store.journal.extent
     ids = shown(place.store)[place.queue]
@@ -197,14 +197,14 @@ def take_until_there_are_most_holes(place: Place) -> list[int]:
             place.store.dequeue(ids.pop(), place.queue, NOW_US)
         place.store.kick()
         make_spares(place.store)
-    place.store.journal.flush()  # the last one is told
+    place.store.journal.flush()  # writes the last reclaimed range to the log
     return ids
 
 
 def test_kills_in_a_row_take_nothing_from_the_reserve_though_there_are_as_many_holes_as_there_may_be(
     place: Place,
 ) -> None:
-    """Their openings leave the log; what was to be taken off after them can be, a few in a flush."""
+    """The records of the starts leave the log; all messages can be dequeued afterwards, a few per flush."""
     ids = take_until_there_are_most_holes(place)
     unclaimed = place.store.journal.pool.unclaimed
     for _ in range(15):
@@ -215,7 +215,7 @@ def test_kills_in_a_row_take_nothing_from_the_reserve_though_there_are_as_many_h
 
 
 def test_starts_that_are_killed_after_their_first_dequeue_with_as_many_holes(place: Place) -> None:
-    """Each leaves a container that is no hole when it is emptied: the next start makes up for it before it goes on."""
+    """Each start leaves a container that cannot become a reclaimed range; the next start compensates for it first."""
     ids = take_until_there_are_most_holes(place)
     for _ in range(60):
         place.store.journal.abandon()
@@ -242,7 +242,7 @@ def take_by_threes(place: Place, ids: list[int]) -> None:
 
 
 def test_a_batch_to_many_queues_is_let_in_if_all_of_it_has_room(place: Place) -> None:
-    """It is asked for before; what does not fit is refused, and leaves the store as it was, not full for others."""
+    """`full` is asked first; it refuses a batch that does not fit, but does not mark the store as full for others."""
     others = [queue(place.store, f"q{number}") for number in range(100)]
     records = 100 * len(others)
     assert records * HEAD_BYTES > 4 * OPTIONS.reserve_bytes
@@ -255,7 +255,7 @@ def test_a_batch_to_many_queues_is_let_in_if_all_of_it_has_room(place: Place) ->
     assert place.disk.used_bytes() == used_bytes
     place.disk.capacity_bytes += 40 * SIZE
     assert place.store.full(100 * 20, records) == ""
-    place.disk.capacity_bytes = place.disk.used_bytes()  # whatever others take meanwhile
+    place.disk.capacity_bytes = place.disk.used_bytes()  # other programs use the rest
     ids = place.store.put_all(others[0], [bytes(20)] * 100, NOW_US)[0]
     for other in others[1:]:
         for message_id in ids:

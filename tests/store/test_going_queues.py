@@ -1,7 +1,7 @@
-"""A queue that was being destroyed when everything stopped: it is gone, whatever was done of it (checklist E53 to E55).
+"""Tests of a queue whose deletion a crash interrupts: recovery completes it after any step (checklist E53 to E55).
 
-SQL is first: there the deletion is final, and noted. Then the journal, then the note goes. What SQL does not know at
-all is another matter: that is kept.
+SQL records the deletion first, which makes it final; then the journal deletes the messages, and SQL removes its record.
+Messages of queues that SQL does not know at all are kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MESSAGES = 40
 
 
 def destroy(store: JournalStore, queue_id: int) -> Iterator[str]:
-    """Each step of it, told when it is done."""
+    """Destroy a queue, and yield the name of each step after it is done."""
     answers: list[Exception | None] = []
     store.begin_destroy_queue(queue_id, answers.append)
     yield "final in SQL"
@@ -37,7 +37,7 @@ def destroy(store: JournalStore, queue_id: int) -> Iterator[str]:
 
 
 def check(disk: Disk, keep: list[int], expunged: Callable[[int], bool]) -> None:
-    """*disk*, on which queue 2 was being destroyed, is as it should be, and stays so."""
+    """Check that recovery of *disk* completes the deletion of queue 2, and that the state stays the same."""
     store, report = disk.open()
     assert shown(store) == {1: keep}
     assert report.homeless == {}
@@ -173,7 +173,7 @@ def test_what_a_prepared_transaction_holds_waits_for_its_outcome(commits: bool) 
 
 
 def test_what_sql_lost_is_kept_and_its_id_is_given_to_nobody() -> None:
-    """SQL was put back from an older copy: no note says that the queue was deleted."""
+    """SQL is restored from a copy without the queue, and so without a record of its deletion."""
     disk = Disk()
     store, _ = disk.open()
     older = disk.wiring.hold()

@@ -29,7 +29,7 @@ from tests.harness.thorough import amount
 LIMIT = MAX_PAYLOAD_BYTES
 SIZES = st.integers(0, 900) | st.sampled_from([LIMIT - 1, LIMIT, LIMIT + 1, 200_000])
 Change = tuple[int, bool, int, int]
-"""Recorded at an LSN: put on or taken off, a message, a queue."""
+"""A change that a record makes: its LSN, whether it is an enqueue, the message, the queue."""
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -1,4 +1,4 @@
-"""A store that another package brings is found by its entry point."""
+"""Tests that a store of another package is found by its entry point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENTRY_POINTS = "[cairnmq.stores]\nelsewhere = their_store:open_it\nbroken = thei
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their package is installed: a module, and what pip writes about it."""
+    """Install another package with a store: its module, and the metadata that pip writes."""
     info = tmp_path / "their_store-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-store\nVersion: 1.0\n")

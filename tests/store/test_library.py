@@ -1,4 +1,4 @@
-"""Queues for a program without a broker, on every kind of store: futures, coroutines, transactions, kills."""
+"""Tests of queues in a program without a broker, on every kind of store: futures, coroutines, transactions, kills."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_many_at_once(store: Store) -> None:
 
 
 def test_a_long_message_is_never_in_memory_as_a_whole(store: Store, request: pytest.FixtureRequest) -> None:
-    """E32: and is read back in parts (E31)."""
+    """E31, E32: a long message is written in pieces, and read in parts."""
     orders = store.queue("orders")
     piece, count = bytes(range(256)) * 4096, 64
     tracemalloc.start()
@@ -122,7 +122,7 @@ def test_a_coroutine_and_a_callback_wait_as_well(store: Store) -> None:
     assert ids == sorted(ids)
 
     def on_done(future: object) -> None:
-        with store.transaction() as both:  # whatever it likes, on the store's thread, but waiting for the store
+        with store.transaction() as both:  # on the store's thread, any call that does not wait for the store
             message = both.take(orders)
             assert message is not None
             both.rollback()

@@ -54,7 +54,7 @@ def test_a_transaction_that_was_ended_meanwhile_is_not_left_as_if_it_were_commit
             with store.transaction(timeout_s=5) as late:
                 late.put(orders, b"never")
                 clock.advance(10)
-                store.transaction()  # looks at the clock
+                store.transaction()  # checks the timeouts
 
         def lose_a_queue() -> None:
             with store.transaction() as both:

@@ -1,4 +1,4 @@
-"""Content is read back by offset and length, whatever pieces it is stored in."""
+"""Tests of reads of content by offset and length, for any division of the content into pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.store.stores import BIG, NOW_US, Disk, put, queue
 @example(sizes=[100], offset=1, length=0)
 @settings(max_examples=60)
 def test_content_is_loaded_from_anywhere(sizes: list[int], offset: int, length: int) -> None:
-    """E31: across pieces, and no piece is read in which nothing lies that was asked for."""
+    """E31: a read may cross pieces, and loads no piece without requested content."""
     store, _ = Disk().open()
     content = (BIG * 7)[5 : 5 + sum(sizes)]
     message_id = store.stage(content[: sizes[0]], NOW_US)
@@ -45,7 +45,7 @@ def test_content_is_loaded_from_anywhere(sizes: list[int], offset: int, length: 
 
 
 def test_content_of_a_plain_message_is_loaded_from_anywhere() -> None:
-    """E31"""
+    """E31: each offset and length of a plain message can be read; invalid ones raise."""
     store, _ = Disk().open()
     message_id = put(store, queue(store), b"content")
     store.kick()
