@@ -1,4 +1,4 @@
-"""With as many holes as there may be the log keeps within its limit, and little is written twice for it."""
+"""Tests of the log at its maximum of reclaimed ranges: it keeps its size limit, and compaction copies little."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=SIZE, checkpoin
 CONTENT = bytes(1900)
 PER_CONTAINER = (SIZE - 1024) // (HEAD_BYTES + len(CONTENT))
 Round = Callable[[random.Random], tuple[int, int]]
-"""How many containers full of messages stay, and how many go after that."""
+"""A function that returns the number of containers whose messages stay, and of those that are dequeued after them."""
 
 MIXES: dict[str, Round] = {
     "ten stay, two go": lambda rng: (10, 2),
@@ -38,7 +38,7 @@ MIXES: dict[str, Round] = {
 
 
 class Traffic:
-    """Containers full of messages that stay, and of such that are taken off a while later."""
+    """A store with containers full of messages that stay, and of messages that are dequeued after a while."""
 
     def __init__(self) -> None:
         self.files, self.wiring = MemoryDirectory(), MemoryWiring()
@@ -69,7 +69,7 @@ class Traffic:
         self.store.kick()
 
     def check_size(self) -> None:
-        """At rest: the contract."""
+        """Check the limits of the log's size and of its reclaimed ranges, which hold at rest."""
         journal, pins = self.store.journal, self.store.state.pins
         assert len(journal.extent.holes) <= journal.extent.most_of_openings
         assert len(journal.extent.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
@@ -82,7 +82,7 @@ class Traffic:
 @pytest.mark.parametrize("lag", [0, 2])
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_log_stays_within_its_limit_and_little_is_written_twice(mix: str, lag: int) -> None:
-    """E24, E69: 3 to 5 bytes were written for each with ten that stay and two that go, when oldest slots went first."""
+    """E24, E69: with "ten stay, two go", compaction of the oldest slots first wrote each byte 3 to 5 times."""
     traffic, rng = Traffic(), random.Random(1)
     copied_bytes = seen = 0
     while traffic.store.journal.next_lsn < 500 * SIZE:
@@ -100,11 +100,11 @@ def test_the_log_stays_within_its_limit_and_little_is_written_twice(mix: str, la
     assert 1 + copied_bytes / traffic.asked_bytes <= 1.5
     assert seen == holes.most(SIZE), "nothing was shown"
     if mix == "ten stay, two go":
-        assert copied_bytes == 0  # nothing has to be done for it
+        assert copied_bytes == 0  # needs no compaction
 
 
 def test_what_waits_for_a_hole_is_told() -> None:
-    """`held_by` says of such a slot that no message holds it, nor a flush that is to come."""
+    """`held_by` reports the maximum of reclaimed ranges for slots that neither a message nor a later flush holds."""
     traffic = Traffic()
     while traffic.store.journal.next_lsn < 60 * SIZE:
         traffic.round(1, 1)
@@ -117,7 +117,7 @@ def test_what_waits_for_a_hole_is_told() -> None:
 
 
 def test_the_power_fails_while_slots_beside_holes_are_emptied() -> None:
-    """I1 to I7: what was there is there; what was emptied and could not leave has its messages once."""
+    """I1 to I7: recovery finds each message once, also those of compacted slots that are still in the log."""
     traffic, rng = Traffic(), random.Random(2)
     while not traffic.store.relocation.copied_bytes:
         traffic.round(1, 2)
@@ -136,7 +136,7 @@ def test_the_power_fails_while_slots_beside_holes_are_emptied() -> None:
 
 
 def test_what_was_emptied_leaves_the_log() -> None:
-    """In the order chosen each slot stands beside a hole, or begins the log: else its copies would only be more."""
+    """Each chosen slot in turn is next to a reclaimed range or begins the log; else copies only make the log longer."""
     emptied = 0
     for seed in range(300):
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Figures of a store: laws that hold at any moment, exact values after a known load, and what holds a slot."""
+"""Tests of a store's metrics: properties that always hold, exact values after a known load, and holders of slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KIB = bytes(1024)
 
 
 def churn(store: JournalStore, queue_id: int, steps: int, random: Random) -> Iterator[list[int]]:
-    """Messages come and most of them go soon; one in a hundred stays. What stays, after each step."""
+    """Enqueue messages and dequeue most of them soon; yield the remaining one in a hundred after each step."""
     stays: list[int] = []
     here: list[int] = []
     for _ in range(steps):
@@ -64,7 +64,7 @@ def check_laws(metrics: JournalMetrics) -> None:
 
 
 def test_what_is_archived_is_not_dropped(tmp_path: Path) -> None:
-    """Every container that leaves the log is counted once, by what became of its history."""
+    """Every container that leaves the log is counted once, as archived or as dropped."""
     store = open_store(RealDirectory(str(tmp_path / "journal"), create=True), archive_dir=str(tmp_path / "archive"))
     for _ in churn(store, create_queue(store, "orders"), 60, Random(1)):
         found = measure(store)
@@ -90,20 +90,20 @@ def test_laws_under_churn(seed: int) -> None:
     assert last.dropped_containers > 0
     assert last.relocated_bytes > 0
     used = len(store.journal.pool.slots())
-    assert last.slots <= used  # a container whose slot left the log is free when that is durable
+    assert last.slots <= used  # the container of a slot that left the log is free once that is durable
     files = [name for name in disk.names() if name.endswith(".cairn")]
     assert used + last.free_containers == len(files) <= last.made_containers
 
 
 def test_sums_are_what_the_log_holds() -> None:
-    """As long as nothing has left the log: relocated records are those that say so, the log's own are of its types."""
+    """The sums equal those of the log's records: flags mark the relocated ones, types those of the log itself."""
     disk = MemoryDirectory()
     store = open_store(disk)
     queue_id = create_queue(store, "orders")
     held: dict[str, int] = {"user_bytes": 0, "relocated_bytes": 0, "log_bytes": 0}
     counted: set[int] = set()
     for _ in churn(store, queue_id, 150, Random(5)):
-        for block in blocks(disk):  # what is about to leave is still there
+        for block in blocks(disk):  # including blocks that will leave the log
             if block.lsn in counted:
                 continue
             counted.add(block.lsn)
@@ -126,7 +126,7 @@ def test_exact_values_after_a_known_load() -> None:
     store.kick()
     found = measure(store)
     put_bytes, end_bytes = 10 * (HEAD_BYTES + 1024), HEAD_BYTES
-    written = 512 + -(-(64 + put_bytes) // 512) * 512 + 512  # the opening, the messages, the end of one
+    written = 512 + -(-(64 + put_bytes) // 512) * 512 + 512  # the log-open record, the messages, one dequeue
     assert (found.flushes, found.blocks, found.records) == (3, 3, 12)
     assert (found.user_bytes, found.relocated_bytes, found.log_bytes) == (put_bytes + end_bytes, 0, HEAD_BYTES)
     assert found.block_bytes == written
@@ -164,7 +164,7 @@ def test_the_checkpoint_is_told(tmp_path: Path) -> None:
 
 
 def test_the_replay_is_without_holes() -> None:
-    """A message that holds the base: the log is only the slots that are there."""
+    """With a message that holds the base, the replay counts only existing slots, without reclaimed ranges."""
     store = open_store(MemoryDirectory())
     queue_id = create_queue(store, "orders")
     store.put(queue_id, KIB, 1)
@@ -194,7 +194,7 @@ class _Mute(MemoryDirectory):
 
 
 def test_what_holds_a_slot() -> None:
-    """Every kind of holder, by name: plain, relocated, in pieces, on two queues, on none, and ends of others."""
+    """Every kind of holder is reported by name: plain, staged, fanned-out messages, and ends of other messages."""
     store = open_store(MemoryDirectory())
     first_queue, second_queue = create_queue(store, "orders"), create_queue(store, "bills")
     plain, _ = store.put(first_queue, KIB, 1)
@@ -225,12 +225,12 @@ def test_what_holds_a_slot() -> None:
 @settings(max_examples=5)
 @given(st.integers(0, 1 << 32))
 def test_holders_and_pins_agree(seed: int) -> None:
-    """A settled slot is needed if and only if something holds it; the first holder is one of them, also from memory."""
+    """A settled slot is needed if and only if it has a holder; the cached first holder is one of them."""
     store = open_store(MemoryDirectory())
     queue_id = create_queue(store, "orders")
     holders = SlotHolders(store.state, SIZE)
     for _ in churn(store, queue_id, 100, Random(seed)):
-        if store.relocation.is_at_work:  # copies hold another slot than the pins know, until they are durable
+        if store.relocation.is_at_work:  # until copies are durable, the pins do not know their slot
             continue
         for slot in store.journal.extent.slots:
             found = list(holders.of(slot))
@@ -240,7 +240,7 @@ def test_holders_and_pins_agree(seed: int) -> None:
 
 
 def test_any_thread_may_ask() -> None:
-    """While the store is at work; no figure of a counter ever goes back."""
+    """Any thread may read metrics while the store works; no counter decreases."""
     store = open_store(MemoryDirectory())
     queue_id = create_queue(store, "orders")
     done = threading.Event()

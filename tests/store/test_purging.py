@@ -1,4 +1,4 @@
-"""A queue is deleted or purged by one record, however many messages are on it, and they never come back."""
+"""Tests of purges and deletions of queues, which write one record for any number of messages; none comes back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = 8192
 
 
 def test_one_record_whatever_is_on_the_queue() -> None:
-    """E53: messages of one record, of several, and on two queues."""
+    """E53: one record is written for plain messages, long messages, and messages on two queues."""
     disk = Disk()
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")
@@ -68,7 +68,7 @@ def test_what_is_to_stay_stays() -> None:
 
 
 def test_what_was_purged_is_gone_for_everybody() -> None:
-    """Also before anybody has looked at the messages: nothing was made durable here."""
+    """Purged messages can't be used even before the purge is durable and swept."""
     store, _ = Disk().open()
     a, b = queue(store, "a"), queue(store, "b")
     plain, both = put(store, a), put(store, a)
@@ -83,13 +83,13 @@ def test_what_was_purged_is_gone_for_everybody() -> None:
         store.dequeue(both, a, NOW_US)
     with pytest.raises(StoreError):
         store.transactions.begin(NOW_US).dequeue(plain, a, NOW_US)
-    store.enqueue(both, a, NOW_US)  # it is on b, so it is there, and may come back
+    store.enqueue(both, a, NOW_US)  # the message is on b, so it can be enqueued again
     store.dequeue(both, b, NOW_US)
     assert shown(store) == {a: [both]}
 
 
 def test_transactions_keep_what_they_take_off() -> None:
-    """E46: what is locked is not purged; a message that is put elsewhere lives on without a place (E43)."""
+    """E46: locked messages are not purged; a message that a transaction enqueues elsewhere stays, on no queue (E43)."""
     disk = Disk()
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")
@@ -149,7 +149,7 @@ def test_more_than_a_record_can_list_is_refused() -> None:
 
 
 def test_the_log_is_given_back_without_any_traffic() -> None:
-    """E54: what is not in the map holds nothing; then the record goes, too."""
+    """E54: purged messages no longer hold the log, and then the record of the purge does not, either."""
     store, _ = Disk().open()
     a = queue(store)
     for _ in range(40):
@@ -165,7 +165,7 @@ def test_the_log_is_given_back_without_any_traffic() -> None:
 
 
 def test_a_purge_of_many_is_no_longer_than_one_of_few() -> None:
-    """Nobody looks at the messages: the calls take the same time, be it a thousand or a quarter of a million."""
+    """The call does not visit the messages, so it takes similar times for 1,000 and 250,000 of them."""
     store, _ = Disk().open()
     took_s = []
     for count in (1_000, 250_000):
@@ -182,7 +182,7 @@ def test_a_purge_of_many_is_no_longer_than_one_of_few() -> None:
 
 
 def test_it_is_looked_at_in_small_steps() -> None:
-    """Between two steps the core does other things; new messages and other queues are not touched."""
+    """The core does other work between the steps of a sweep; new messages and other queues are unchanged."""
     store, _ = Disk().open()
     a, b = queue(store, "a"), queue(store, "b")
     store.put_all(a, [b""] * 20_000, NOW_US)
@@ -231,7 +231,7 @@ def queue_of(store: JournalStore) -> int:
 
 
 class Small:
-    """A store in small containers that is killed as often as a test likes, and looks at one message at a step."""
+    """A store with small containers, which a test can kill, and which sweeps one message per step."""
 
     def __init__(self, *, checkpoint_bytes: int = 0) -> None:
         self.checkpoint = MemoryCheckpoint() if checkpoint_bytes else None
@@ -254,14 +254,14 @@ class Small:
 
 
 def test_the_record_stays_until_all_messages_are_looked_at() -> None:
-    """However fast the log goes on: else the rest would be back after a crash."""
+    """The record of the purge stays in the log until the sweep ends; else messages would come back after a crash."""
     for steps in range(40):
         small = Small()
         store = small.store
         a, b = queue(store, "a"), queue(store, "b")
         for _ in range(16):
             put(store, a, bytes(3000))
-        for _ in range(2):  # the record lies in a container without any of them
+        for _ in range(2):  # puts the record into a container without these messages
             store.dequeue(put(store, b, bytes(5000)), b, NOW_US)
             store.kick()
         store.purge(a, NOW_US)
@@ -273,9 +273,9 @@ def test_the_record_stays_until_all_messages_are_looked_at() -> None:
 
 
 def test_a_checkpoint_with_pages_from_before_knows_what_was_cut() -> None:
-    """The messages were all looked at when it came to an end, but not when it took their page."""
+    """The sweep is done when the checkpoint ends, but was not when the checkpoint wrote the page of the messages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpointing, "_STEP_MESSAGES", 1)  # a page at a step
+        patch.setattr(checkpointing, "_STEP_MESSAGES", 1)  # one page per step
         _check_a_checkpoint_with_pages_from_before()
 
 
@@ -299,14 +299,14 @@ def _check_a_checkpoint_with_pages_from_before() -> None:
 
 
 def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
-    """Relocation meets messages of the queue, behind its cut, before they were looked at; then a checkpoint begins."""
+    """Compaction reaches purged messages before the sweep does; then a checkpoint begins."""
     small = Small(checkpoint_bytes=10 * SMALL)
     store = small.store
     checkpointing, journal = store.checkpointing, store.journal
     assert checkpointing is not None
     a, b = queue(store, "a"), queue(store, "b")
     kept = [put(store, b, bytes(3000))]
-    store.put_all(a, [b""] * 12, NOW_US)  # these are looked at first
+    store.put_all(a, [b""] * 12, NOW_US)  # these are swept first
     sparse = 0
     while journal.next_lsn < 7 * SMALL:
         store.dequeue(put(store, b, bytes(2500)), b, NOW_US)
@@ -334,13 +334,13 @@ def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
 
 @pytest.mark.parametrize("seed", range(amount("CAIRN_PURGINGS", 40, 8)))
 def test_history_agrees_with_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random puts, takes, moves, purges and transactions, checkpoints, kills and relocation, against a plain model."""
+    """Random enqueues, dequeues, purges, transactions, checkpoints, kills and compaction agree with a plain model."""
     rng = random.Random(seed)
     files, wiring, checkpoint = MemoryDirectory(), MemoryWiring(), MemoryCheckpoint()
     options = StoreOptions(SMALL, min_container_bytes=SMALL, max_write_buffers=0, checkpoint_bytes=3 * SMALL)
     with_checkpoint = rng.random() < 0.6
     if rng.random() < 0.7:
-        monkeypatch.setattr(checkpointing, "_STEP_MESSAGES", 1)  # a page at a step
+        monkeypatch.setattr(checkpointing, "_STEP_MESSAGES", 1)  # one page per step
 
     def opened() -> JournalStore:
         store, _ = recover(files, wiring, ManualClock(), options, checkpoint=checkpoint if with_checkpoint else None)
@@ -391,7 +391,7 @@ def test_history_agrees_with_model(seed: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_what_one_cut_keeps_an_older_one_may_have_taken(*, is_copied: bool) -> None:
-    """It was there twice, and has left the second time: the records of that are gone, and the older cut is not."""
+    """A message was on the queue twice; the records of its second time left the log, but the older purge did not."""
     state = State(SMALL)
     state.started(64, FLAG_ENQUEUE, 1, 0)
     state.enqueued(128, 64, 2, 128)

@@ -1,4 +1,4 @@
-"""No mix of lifetimes makes the log grow: sparse containers are emptied, and nobody notices but the disk."""
+"""Tests of compaction: the log keeps its size limit with any mix of lifetimes, and the messages stay the same."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ STEPS = 300
 
 
 def stragglers(store: JournalStore, queue_id: int) -> list[int]:
-    """A message in each container, among others that are consumed, until relocation begins: with the first container,
-    if there is less in it."""
+    """Put one message into each container, among dequeued ones, until compaction begins; return their IDs.
+
+    Compaction begins with the first container if that is sparser than the others.
+    """
     ids: list[int] = []
     while not store.relocation.copied_bytes and len(ids) < 100:
         slot = store.journal.next_lsn // SIZE
@@ -29,7 +31,7 @@ def stragglers(store: JournalStore, queue_id: int) -> list[int]:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_log_stays_within_twice_what_lives_in_it(mix: str) -> None:
-    """E20, E21, E24, E67, E68, E69: also across close, kill and power cut; and little is written twice."""
+    """E20, E21, E24, E67, E68, E69: the limit also holds after a close, kill or power cut; compaction copies little."""
     traffic = Traffic(mix, seed=1)
     for _ in range(STEPS):
         traffic.step()
@@ -51,7 +53,7 @@ def test_the_log_stays_within_twice_what_lives_in_it(mix: str) -> None:
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("seed", [2, 3])
 def test_the_power_fails_at_any_moment(mix: str, seed: int) -> None:
-    """I1 to I7, I9: also in the middle of a relocation, recovery finds exactly what was durable."""
+    """I1 to I7, I9: recovery finds exactly the durable changes, also in the middle of a compaction."""
     traffic = Traffic(mix, seed)
     moments: list[Moment] = []
 
@@ -71,7 +73,7 @@ def test_the_power_fails_at_any_moment(mix: str, seed: int) -> None:
 
 
 def test_a_straggler_keeps_its_id_its_place_and_its_content() -> None:
-    """E13, E24: the copy says where the message came from, and stands in one block with its content."""
+    """E13, E24: the copy contains the original LSN, and is in one container with its content."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)
@@ -85,7 +87,7 @@ def test_a_straggler_keeps_its_id_its_place_and_its_content() -> None:
     come_to_rest(store)
     assert 0 not in store.journal.extent.slots
     assert shown(store) == expected
-    contents = [content_of(store, message_id) for message_id in expected[q][:3]]  # before its files may move
+    contents = [content_of(store, message_id) for message_id in expected[q][:3]]  # before a second start
     again = disk.open()[0]
     assert shown(again) == expected
     for found in (contents, [content_of(again, message_id) for message_id in expected[q][:3]]):
@@ -103,7 +105,7 @@ def test_a_straggler_keeps_its_id_its_place_and_its_content() -> None:
 
 
 def test_what_is_relocated_can_be_taken_off_in_the_middle_of_it() -> None:
-    """E20, E23: before the copy is durable, and after; neither comes back."""
+    """E20, E23: a message that is dequeued before or after its copy is durable does not come back."""
     for moment in range(4):
         disk = Disk()
         store, _ = disk.open()
@@ -126,7 +128,7 @@ def test_what_is_relocated_can_be_taken_off_in_the_middle_of_it() -> None:
 
 
 def test_a_relocated_message_is_deleted_for_good() -> None:
-    """E20, E26: its end outlives the copy, and the copy the original, as long as either is in the log."""
+    """E20, E26: the dequeue stays in the log as long as the copy, and the copy as long as the original."""
     traffic = Traffic("exponential lifetimes", seed=5)
     for _ in range(150):
         traffic.step()
@@ -146,7 +148,7 @@ def test_a_relocated_message_is_deleted_for_good() -> None:
 
 
 def test_a_container_that_cannot_be_read_is_left_alone() -> None:
-    """Its messages stay as they are, it is told once, and others are emptied in its place."""
+    """Its messages stay unchanged, it is reported once, and other containers are compacted in its place."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)
@@ -164,7 +166,7 @@ def test_a_container_that_cannot_be_read_is_left_alone() -> None:
 
 
 def test_a_container_that_dies_while_it_is_emptied_is_not_read_on() -> None:
-    """Its file may hold another slot by then."""
+    """The file of the container may already contain another slot."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)

@@ -1,4 +1,4 @@
-"""Relocation reads on a thread of its own, beside traffic; and whoever loads a message meanwhile gets it."""
+"""Tests of compaction that reads on its own thread, beside traffic and loads of messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOON_S = 180
 
 
 class Later(Executor):
-    """Runs what it was given when it is told to."""
+    """An executor that delays its calls until `run`."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Future[Any], Any, Any]] = []
@@ -40,7 +40,7 @@ class Later(Executor):
 
 
 def test_relocation_beside_traffic() -> None:
-    """E24, E69: with all the store's threads; every load of a message that lives succeeds, at any moment."""
+    """E24, E69: with all the store's threads, every load of a live message succeeds at any time."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)
@@ -89,7 +89,7 @@ def test_relocation_beside_traffic() -> None:
         while not notices.empty() or store.durable_lsn < wanted_lsn:
             store.became_durable(notices.get(timeout=SOON_S))
             store.kick()
-        kept.update(fresh)  # durable, so that they may be loaded
+        kept.update(fresh)  # durable, so readers may load them
         fresh.clear()
     done.set()
     reader.join()
@@ -105,7 +105,7 @@ def test_relocation_beside_traffic() -> None:
 
 
 def test_a_container_that_is_given_back_before_it_was_read() -> None:
-    """The read was waiting for its thread; meanwhile all that lived in the container was consumed."""
+    """All live messages of the container are dequeued while the read waits for its thread."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)
@@ -135,7 +135,7 @@ def test_a_container_that_is_given_back_before_it_was_read() -> None:
 
 
 def test_a_late_notice_takes_nothing_back() -> None:
-    """Relocation's thread and the flusher's may be overtaken by one another on their way to the owner."""
+    """Notices from the threads of compaction and of the flusher may reach the owner out of order."""
     store, _ = Disk().open()
     q = queue(store)
     put(store, q)
@@ -149,7 +149,7 @@ def test_a_late_notice_takes_nothing_back() -> None:
 
 @pytest.mark.parametrize("step", ["append", "moved_start", "_start", "continued", "enqueued"])
 def test_a_message_can_be_loaded_between_any_two_steps(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of relocation, and of putting a message on a second queue: the map never points to what is not there yet."""
+    """During compaction and an enqueue on a second queue, the map never points to a record that is not written yet."""
     disk = Disk()
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")

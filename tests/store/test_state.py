@@ -1,4 +1,4 @@
-"""The state changes in one place: whichever way the records come to it, in tables or one by one, once or again."""
+"""Tests of `State`: records lead to the same state in tables or one by one, applied once or repeatedly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST_SLOT = 3
 
 
 def known(state: State) -> dict[str, Any]:
-    """Everything that two states must agree on that are the same."""
+    """Return everything in which two equal states must agree."""
     return {
         "messages": particulars(state),
         "order": {slot: list(page) for slot, page in state.pages.items()},
@@ -46,7 +46,7 @@ def one_by_one(state: State, records: list[Record]) -> None:
 
 
 def in_tables(state: State, records: list[Record], rng: random.Random) -> None:
-    """In runs of any length, but each within a slot."""
+    """Apply records in tables of random length, each within a slot."""
     at = 0
     while at < len(records):
         some = [records[at]]
@@ -62,10 +62,10 @@ def in_tables(state: State, records: list[Record], rng: random.Random) -> None:
 
 @st.composite
 def any_records(draw: st.DrawFn) -> list[Record]:
-    """Records that need not make sense together; but nothing is said of a message before its Start record."""
+    """Draw records that need not be consistent, but a message's Start record precedes its other records."""
     kinds = st.sampled_from([*[RecordType.START] * 4, *[RecordType.DEQUEUE] * 3, RecordType.DELETE, RecordType.CHUNK,
                              RecordType.ENQUEUE, RecordType.LOG_OPEN, RecordType.LOG_HOLES])  # fmt: skip
-    plainly = draw(st.booleans())  # then most tables can be taken in at once
+    plainly = draw(st.booleans())  # if so, most tables can be applied at once
     chosen = draw(st.lists(st.tuples(kinds, st.integers(0), st.integers(0), st.integers(0, 15), st.integers(1, 3))))
     records: list[Record] = []
     ids = [FIRST_SLOT * SIZE - 1000]
@@ -102,11 +102,11 @@ def test_tables_say_the_same_as_their_records(records: list[Record], seed: int) 
     assert known(one) == known(other)
 
 
-# ---- of real histories ----------------------------------------------------------------------------------------------
+# ---- real histories -------------------------------------------------------------------------------------------------
 
 
 def history(mix: str, seed: int) -> Traffic:
-    """With relocation in it, and everything durable."""
+    """Return traffic with compaction, with all changes durable."""
     traffic = Traffic(mix, seed)
     for _ in range(110):
         traffic.step()
@@ -122,7 +122,7 @@ def records_in(traffic: Traffic) -> Iterator[Record]:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_what_calls_made_true_the_records_say(mix: str) -> None:
-    """E50, E52: the state at run time is the one that recovery finds, by whichever way."""
+    """E50, E52: the state at run time equals the one that recovery builds, from tables or single records."""
     traffic = history(mix, seed=4)
     records = list(records_in(traffic))
     slots = dict.fromkeys(LogReader(traffic.disk.files).slots, 0)
@@ -146,7 +146,7 @@ def test_what_calls_made_true_the_records_say(mix: str) -> None:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_what_is_known_already_can_be_said_again(mix: str) -> None:
-    """From any slot on: a checkpoint may know more than the place in the log it is said to be of."""
+    """Records from any slot on can be applied again, as a checkpoint may contain changes after its LSN."""
     traffic = history(mix, seed=6)
     records = list(records_in(traffic))
     slots = dict.fromkeys(LogReader(traffic.disk.files).slots, 0)
@@ -159,6 +159,6 @@ def test_what_is_known_already_can_be_said_again(mix: str) -> None:
         in_tables(again, [record for record in records if record[0] // SIZE >= first], traffic.rng)
         reconcile(again, slots)
         expected, found = known(once), known(again)
-        for state in expected, found:  # how many they are is counted twice, which ones they are is the same
+        for state in expected, found:  # ends are counted twice, but for the same slots
             state["ends"] = {slot: set(of) for slot, of in state["ends"].items()}
         assert found == expected

@@ -1,4 +1,4 @@
-"""Transactions of the journal store against a plain model, in long random histories."""
+"""Tests of transactions of the journal store against a plain model, in long random histories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.store.transaction_histories import SMALL, Life
 
 @pytest.mark.parametrize("seed", range(8))
 def test_history_agrees_with_model(seed: int) -> None:
-    """E40 to E45, E71: in any order, with relocation and checkpoints in small containers, through any kills."""
+    """E40 to E45, E71: operations in any order, with compaction, checkpoints, small containers and kills."""
     life = Life(seed)
     steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2 + [life.outcome, life.kick, life.kick]
     for number in range(1500):
@@ -26,7 +26,7 @@ def test_history_agrees_with_model(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [25, 41, 50, *range(6)])
 def test_any_history_with_purges(seed: int) -> None:
-    """E53, E54: what a purge took stays away, wherever its record and the messages were copied, through any kills."""
+    """E53, E54: purged messages do not come back, wherever the purge and they are copied, and after any kills."""
     life = Life(seed)
     steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2
     steps += [life.outcome, life.kick, life.kick, life.kill]
@@ -39,7 +39,7 @@ def test_any_history_with_purges(seed: int) -> None:
 
 
 def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
-    """A dequeue whose commit a power cut took stays in the log; its container is emptied."""
+    """A dequeue whose commit a power cut lost stays in the log; its container is compacted."""
     life = Life(0)
     store = life.store
     old, _ = store.put(1, bytes(2500), NOW_US)

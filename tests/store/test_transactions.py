@@ -1,4 +1,4 @@
-"""Transactions of the journal store, one by one."""
+"""Tests of transactions of the journal store, mostly one at a time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def types(disk: Disk) -> list[str]:
 
 
 def test_all_or_nothing_across_queues(disk: Disk) -> None:
-    """E44: enqueues and dequeues become true together, at the commit."""
+    """E44: enqueues and dequeues take effect together, at the commit."""
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")
     old, _ = store.put(a, b"old", NOW_US)
@@ -48,7 +48,7 @@ def test_all_or_nothing_across_queues(disk: Disk) -> None:
     txn.dequeue(old, a, NOW_US)
     assert shown(store) == {a: [old]}
     store.kick()
-    assert shown(disk.open()[0]) == {a: [old]}  # a crash rolls back what is open (E39)
+    assert shown(disk.open()[0]) == {a: [old]}  # a crash rolls back open transactions (E39)
     store, _ = disk.open()
     txn = store.transactions.begin(NOW_US)
     txn.put(b, b"new", NOW_US)
@@ -65,7 +65,7 @@ def test_all_or_nothing_across_queues(disk: Disk) -> None:
 
 
 def test_the_records_of_a_local_transaction(disk: Disk) -> None:
-    """E33, E34, E36, E37: its id is the LSN of its start, every record names it, each operation is one record."""
+    """E33, E34, E36, E37: the ID is the LSN of the start, every record contains it, each operation is one record."""
     store, _ = disk.open()
     q = queue(store)
     txn = store.transactions.begin(NOW_US)
@@ -99,7 +99,7 @@ def test_an_empty_transaction_writes_nothing(disk: Disk) -> None:
 
 
 def test_rolling_back_restores_everything(disk: Disk) -> None:
-    """E45: also what it staged because it was too much for the memory."""
+    """E45: messages that were staged because they exceeded the memory limit are removed, too."""
     store, _ = disk.open()
     q = queue(store)
     old, _ = store.put(q, b"old", NOW_US)
@@ -133,7 +133,7 @@ def test_visible_in_the_order_of_commits(disk: Disk) -> None:
 
 
 def test_what_is_locked(disk: Disk) -> None:
-    """E46: nobody else takes off what a transaction takes off; what is gone is not on the queue."""
+    """E46: a message that an open transaction dequeues is locked; a dequeued one is not on the queue."""
     store, _ = disk.open()
     q = queue(store)
     old, _ = store.put(q, b"old", NOW_US)
@@ -152,7 +152,7 @@ def test_what_is_locked(disk: Disk) -> None:
 
 
 def test_a_message_is_kept_for_a_transaction_that_puts_it_on_a_queue(disk: Disk) -> None:
-    """E43: taken off its last queue meanwhile, it stays until the outcome is known (E44, E45)."""
+    """E43: a message that is dequeued from its last queue meanwhile stays until the outcome is known (E44, E45)."""
     for commits in (True, False):
         store, _ = disk.open()
         a, b = queue(store, "a"), queue(store, "b")
@@ -181,7 +181,7 @@ def test_a_message_is_kept_for_a_transaction_that_puts_it_on_a_queue(disk: Disk)
 
 @pytest.mark.parametrize("how", ["commit", "rollback", "decide to commit", "decide to roll back"])
 def test_a_prepared_transaction_survives_crashes(disk: Disk, how: str) -> None:
-    """E39, E42, E64: with its locks, any number of times, until its outcome is told; a decision until forgotten."""
+    """E39, E42, E64: it keeps its locks through crashes until its outcome; a decision stays until it is forgotten."""
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")
     old, _ = store.put(a, b"old", NOW_US)
@@ -267,12 +267,12 @@ def test_what_takes_too_long_is_rolled_back(disk: Disk) -> None:
     assert store.transactions.expire(NOW_US + 100) == [second]
     with pytest.raises(TransactionTimedOut):
         second.put(q, b"", NOW_US + 101)
-    assert prepared.state is TxState.PREPARED  # its outcome is the coordinator's
+    assert prepared.state is TxState.PREPARED  # only the coordinator decides its outcome
     store.dequeue(old, q, NOW_US)
 
 
 def test_room_for_the_outcome_is_promised_when_it_is_prepared(disk: Disk) -> None:
-    """E48."""
+    """E48: space for the records of the outcome is reserved at the prepare, and after a restart."""
     store, _ = disk.open()
     q = queue(store)
     pool = store.journal.pool
@@ -291,7 +291,7 @@ def test_room_for_the_outcome_is_promised_when_it_is_prepared(disk: Disk) -> Non
 
 
 def test_what_was_never_prepared_is_rolled_back(disk: Disk) -> None:
-    """A power cut took the end of what was written: E39, E41."""
+    """E39, E41: a transaction whose prepare was lost in a power cut is rolled back."""
     store, _ = disk.open()
     q = queue(store)
     old, _ = store.put(q, b"old", NOW_US)
@@ -307,7 +307,7 @@ def test_what_was_never_prepared_is_rolled_back(disk: Disk) -> None:
 
 @pytest.mark.parametrize("by_checkpoint", [False, True])
 def test_a_prepared_dequeue_keeps_its_reason(disk: Disk, by_checkpoint: bool) -> None:
-    """Whoever commits it after a restart, its record says why the message went."""
+    """The dequeue record contains the reason even if the commit comes after a restart."""
     store, _ = disk.open()
     name = queue(store)
     first, second = (store.put(name, b"content", NOW_US)[0] for _ in range(2))

@@ -1,4 +1,4 @@
-"""Records of messages and of transactions in one log: what the paper has in two logs, and what it says of recovery."""
+"""Tests of message and transaction records in one log, which the paper keeps in two, and of their recovery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.store.stores import NOW_US, SIZE, Disk, put, queue, shown
 
 
 def test_two_streams_in_one_log(disk: Disk) -> None:
-    """E12: by their types the records of the transaction log stand apart; one sync makes both durable, in order."""
+    """E12: types separate the records of the transaction log; one sync makes both kinds durable, in order."""
     store, _ = disk.open()
     q = queue(store)
     syncs = store.journal.writer.meters.fsync_s.value().count
@@ -36,7 +36,7 @@ def test_two_streams_in_one_log(disk: Disk) -> None:
 
 
 def test_room_for_an_xid(disk: Disk) -> None:
-    """E35: a record says whether it is a local transaction's or has an xid, of at most 1024 bytes."""
+    """E35: an xid may have up to 1,024 bytes, and is found again after a restart."""
     store, _ = disk.open()
     q = queue(store)
     xid = bytes(range(256)) * (MAX_XID_BYTES // 256)
@@ -52,7 +52,7 @@ def test_room_for_an_xid(disk: Disk) -> None:
 
 
 def test_transactions_are_true_before_messages_are(disk: Disk) -> None:
-    """E38: whoever looks at the messages first finds those in doubt locked, and those that are to come not there."""
+    """E38: after recovery, messages in doubt are locked, and enqueues in doubt are not visible."""
     store, _ = disk.open()
     q = queue(store)
     old = put(store, q)
@@ -68,7 +68,7 @@ def test_transactions_are_true_before_messages_are(disk: Disk) -> None:
 
 
 def test_a_write_that_fails_changes_nothing_that_anybody_is_told(disk: Disk) -> None:
-    """E47: the memory may be ahead of the disk, but not a word of it is told, and the next start knows none of it."""
+    """E47: memory may be ahead of the disk, but no change after the error is reported or found by the next start."""
     store, _ = disk.open()
     q = queue(store)
     kept = put(store, q)
@@ -106,7 +106,7 @@ def _put_and_kick(store: JournalStore, queue_id: int) -> None:
 
 
 def test_what_holds_of_messages_holds_of_transactions(disk: Disk) -> None:
-    """E49: the base stops at the oldest that is not over, and goes on when its end is durable."""
+    """E49: the base stops at the oldest open transaction, and advances when its end is durable."""
     store, _ = disk.open()
     q = queue(store)
     txn = store.transactions.begin(NOW_US, xid=b"x")
@@ -126,7 +126,7 @@ def test_what_holds_of_messages_holds_of_transactions(disk: Disk) -> None:
 
 
 def test_records_of_other_queues_stand_between(disk: Disk) -> None:
-    """E72: recovery goes on whatever queue a record is of, known, unknown or deleted."""
+    """E72: recovery continues past records of any queue, also of deleted ones."""
     store, _ = disk.open()
     queues = [queue(store, name) for name in "abc"]
     on: dict[int, list[int]] = {number: [] for number in queues}

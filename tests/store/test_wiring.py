@@ -1,4 +1,4 @@
-"""Wiring in SQLite: a file that is not ours, or is newer, is refused untouched, an older one is brought forward."""
+"""Tests of wiring in SQLite: a foreign or newer file is refused and not changed, an older one is migrated."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ CREATE TABLE store (uuid VARCHAR(36) NOT NULL, schema_version INTEGER NOT NULL, 
     PRIMARY KEY (uuid));
 CREATE TABLE queue (id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, name VARCHAR(1024) NOT NULL, UNIQUE (name));
 """
-"""As it was made by SQLAlchemy alone, table by table."""
+"""The tables of version 1, which SQLAlchemy created one at a time."""
 OLD_UUID = UUID(int=1)
 
 
@@ -123,7 +123,7 @@ def test_a_file_of_version_1_is_brought_forward_when_it_is_wanted(path: str) -> 
     assert Path(path).read_bytes() == before
     wiring.migrate()
     assert wiring.rows().queues == [QueueRow(1, "a", {}), QueueRow(2, "b", {})]
-    assert wiring.create_queue("c").id == 4  # SQLite had given 3 to a queue that is gone
+    assert wiring.create_queue("c").id == 4  # SQLite gave 3 to a queue that was deleted
     exchange = wiring.create_exchange("x", "topic")
     wiring.bind(BindingRow(exchange.id, 1, "key"))
     wiring.migrate()
@@ -156,7 +156,7 @@ def test_a_file_of_version_1_of_which_a_crash_left_some_tables(path: str, tables
 def test_a_crash_in_any_change_of_tables_leaves_all_or_nothing(
     path: str, make: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it is one transaction."""
+    """The whole change is one transaction."""
     done = 0
     while True:
         make(path)
@@ -181,7 +181,7 @@ def test_a_crash_in_any_change_of_tables_leaves_all_or_nothing(
         finally:
             wiring.close()
             os.unlink(path)
-    assert done > 20  # there were so many statements to fail at
+    assert done > 20  # the number of statements that failed in turn
 
 
 def logical(path: str) -> list[str]:
@@ -234,7 +234,7 @@ def test_a_tool_changes_nothing(path: str) -> None:
 def test_a_queue_is_confirmed_only_when_its_directory_could_be_synced(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite says that a commit succeeded when the disk died before it could open the directory."""
+    """SQLite reports a successful commit if the disk fails before SQLite can open the directory."""
     wiring = opened(path)
 
     def fails(self: RealDirectory) -> None:

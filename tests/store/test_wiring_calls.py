@@ -1,4 +1,4 @@
-"""Calls to the wiring that wait behind each other: queues are made together, and everything in the order asked for."""
+"""Tests of waiting calls to the wiring: queues are created together, and all calls are answered in their order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.recovery.world import MemoryWiring
 
 
 class Counting(MemoryWiring):
-    """Counts commits."""
+    """A wiring that counts commits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,14 +33,14 @@ class Counting(MemoryWiring):
 
 
 def held(wiring: Counting) -> tuple[WiringCalls, threading.Event]:
-    """Calls that wait until an event is set."""
+    """Return calls that wait until an event is set, and the event."""
     calls, go_on = WiringCalls(wiring), threading.Event()
     calls.start_sql()
     calls._ask(go_on.wait, lambda answer: None)
     return calls, go_on
 
 
-NAMES = st.sampled_from(["a", "b", "c", "d", ""])  # the last one can't be
+NAMES = st.sampled_from(["a", "b", "c", "d", ""])  # the empty name is invalid
 
 
 @given(asked=st.lists(st.tuples(st.sampled_from(["create", "create", "create", "destroy"]), NAMES), max_size=12))

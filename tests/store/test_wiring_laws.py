@@ -1,4 +1,4 @@
-"""The wiring's laws, on SQLite and on PostgreSQL alike."""
+"""Tests of the properties of the wiring, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cairnmq.store.wiring.database import explaining, parse_address
 from cairnmq.store.wiring.wiring import Wiring
 
 Open = Callable[[], Wiring]
-"""Opens the same wiring each time, and closes it in the end."""
+"""A function that opens the same wiring at each call, and closes the earlier one."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -29,7 +29,7 @@ def again(request: pytest.FixtureRequest, tmp_path: Path, catalog: str) -> Itera
         server = request.getfixturevalue("server")
 
     def open_it() -> Wiring:
-        for wiring in opened:  # a broker that is gone
+        for wiring in opened:  # as the broker before has ended
             wiring.close()
         if request.param == "sqlite":
             opened.append(Wiring.open(str(tmp_path / "wiring.sqlite")))
@@ -83,7 +83,7 @@ def test_arguments_come_back_as_they_were(again: Open) -> None:  # E1
 
 
 def test_an_id_is_never_used_again(again: Open) -> None:
-    """The journal may still know it."""
+    """No ID is reused, as the journal may still contain it."""
     given: list[int] = []
     for name in "abc":
         wiring = again()
@@ -124,7 +124,7 @@ def test_bindings_go_first_and_with_what_they_bind(again: Open) -> None:  # E2
         wiring.bind(binding)
     assert wiring.rows().bindings == bindings
     for table, row in ((schema.queue, queues[0]), (schema.exchange, exchanges[0])):
-        with (  # SQL itself would not let them go alone
+        with (  # SQL refuses to delete them without their bindings
             pytest.raises(StoreError, match=r"(?i)foreign key"),
             explaining(wiring.database, "alone"),
             wiring.database.engine.begin() as sql,
@@ -163,7 +163,7 @@ def test_a_queue_goes_in_two_steps(again: Open) -> None:  # E53
     for _ in range(2):
         again().finish_destroy_queue(old.id)
         assert again().rows() == Rows(queues=[new], last_id=new.id)
-    again().begin_destroy_queue(old.id)  # long gone
+    again().begin_destroy_queue(old.id)  # deleted already
     assert again().rows() == Rows(queues=[new], last_id=new.id)
 
 
