@@ -17,7 +17,7 @@ from tests.harness.recovery.world import World
 from tests.harness.thorough import amount
 
 STATES = amount("CAIRN_NOTED_STATES", 1_000, 100)
-"""Of a life of each kind."""
+"""The number of states to explore in a run of each kind."""
 
 
 class Noting:

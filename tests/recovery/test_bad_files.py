@@ -76,7 +76,7 @@ def place() -> Iterator[Path]:
 # ---- kinds of damage ------------------------------------------------------------------------------------------------
 
 Damage = Callable[[Path, Stores], None]
-"""What happens to a file, in a copy of the store."""
+"""A function that damages a file in a copy of the store."""
 
 
 def cut_to(size: int) -> Damage:
@@ -156,9 +156,9 @@ class Kind(NamedTuple):
 
     damage: Damage
     opens: bool = False
-    """The broker starts, with everything."""
+    """Whether the broker starts with all messages."""
     harmless: bool = False
-    """The bytes are all there: nothing is lost in a salvage."""
+    """Whether a salvage loses nothing, as all bytes are still there."""
 
 
 CONTAINER: dict[str, Kind] = {
@@ -309,7 +309,7 @@ def test_the_other_files(stores: Stores, place: Path, file: str, name: str) -> N
     path = Path(shutil.copytree(stores.complete.path, place / "store"))
     damage, reason = OTHERS[file, name]
     damage(path / "journal" / file if file == "log.mark" else path / file, stores)
-    is_lost = file == "journal" and name != "of another store"  # which holds the same messages
+    is_lost = file == "journal" and name != "of another store"  # the other store has the same messages
     check_salvage(path, stores, lambda lsn: is_lost)
     if reason:
         assert re.search(reason, str(refused(path)))

@@ -1,8 +1,8 @@
-"""I11: a flipped byte is noticed, or it does no harm. It never changes what is delivered, and nothing silently goes.
+"""Tests of I11: a flipped byte is detected or harmless. It changes no delivered message, and loses none silently.
 
-Noticed means that the store refuses to open and names the LSNs. The one exception: blocks that were written last, and
-that no later block and no mark claims yet. Rot there looks like a torn write, and is cut. The mark is written when the
-log falls idle for 0.2 s, and at the close, so after these there is no exception.
+Detected means that the store refuses to open and names the LSNs. The one exception is the last blocks, which neither a
+later block nor the durability mark proves durable yet. Rot there looks like a torn write, and is truncated. The mark is
+written when the log is idle for 0.2 s, and at the close, so there is no exception after these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEED = int(environ.get("CAIRN_SEED", "1"))
 
 @pytest.mark.timeout(0)  # a make target runs it for hours
 def test_no_bit_flips_silently(tell: Callable[[str], None]) -> None:
-    """In small containers, many lives."""
+    """The rule holds in many random runs with small containers."""
     ends = list(ENDS)
     each = min(FAULTS, FAULTS_PER_SHARD)
     shards = ((SEED, number, ends[number % len(ends)], each) for number in range(-(-FAULTS // FAULTS_PER_SHARD)))
@@ -40,7 +40,7 @@ def test_no_bit_flips_silently(tell: Callable[[str], None]) -> None:
     tell("\n".join(total.lines()))
     assert total.found.total() >= FAULTS
     assert total.found[REFUSED] > FAULTS / 4
-    if FAULTS >= 100_000:  # fewer lives may have no checkpoint
+    if FAULTS >= 100_000:  # fewer runs may have no checkpoint
         assert len(total.found) >= 4
 
 
@@ -55,7 +55,7 @@ def totals(tell: Callable[[str], None]) -> Iterator[Verdicts]:
 
 
 def small(end: Callable[[World], None]) -> Rot:
-    """A few blocks in two lives, and then *end*."""
+    """Return a store with a few blocks of two incarnations, after *end*."""
     world = World(MemoryDirectory())
     world.open()
     a, b = world.queue("a"), world.queue("b")
@@ -89,7 +89,7 @@ def check(store: Rot, places: Iterable[Place], totals: Verdicts) -> None:
 
 @pytest.mark.parametrize("end", [World.close, World.idle])
 def test_rot_after_a_close_or_when_idle(totals: Verdicts, end: Callable[[World], None]) -> None:
-    """No exception."""
+    """After a close or an idle time, no rot is taken for a torn write."""
     store = small(end)
     rng = random.Random(1)
     every = [*store.every_head(), *store.in_blocks(600, rng), *store.anywhere(100, rng)]
@@ -99,7 +99,7 @@ def test_rot_after_a_close_or_when_idle(totals: Verdicts, end: Callable[[World],
 
 
 def test_rot_after_a_kill(totals: Verdicts) -> None:
-    """Only the last group is unclaimed: what rots before it is noticed."""
+    """Only the last flush is not proven durable; rot before it is detected."""
     store = small(lambda world: None)
     rng = random.Random(2)
     every = [*store.every_head(), *store.in_blocks(600, rng)]
@@ -110,14 +110,14 @@ def test_rot_after_a_kill(totals: Verdicts) -> None:
 
 
 def test_rot_in_a_log_with_recycled_containers(totals: Verdicts) -> None:
-    """Rot in what is dead is harmless."""
+    """Rot in dead records of recycled containers is harmless, and none is taken for a torn write."""
     store = Rot(long(World(MemoryDirectory())))
     rng = random.Random(3)
     check(store, [*store.anywhere(60, rng), *store.in_blocks(60, rng)], totals)
     assert store.verdicts.found[CUT] == 0
 
 
-# ---- it can fail ----------------------------------------------------------------------------------------------------
+# ---- seeded defects -------------------------------------------------------------------------------------------------
 
 
 def test_a_reader_that_ignores_checksums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Whatever a page of the checkpoint's file holds, a real store opens with all its messages, and so it does after that.
+"""Test that a real store opens with all its messages, twice, for any content of a page of the checkpoint's file.
 
-LMDB trusts its pages, and has no checksums: what reads a rotten one may be killed. So each store is opened by another
-process here, which must end in good order.
+LMDB trusts its pages and has no checksums, so a damaged page may crash its reader. Therefore another process opens the
+stores here, and must exit normally.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ for path in sys.argv[1:]:
 
 
 def made(path: Path) -> dict[str, list[int]]:
-    """A small store with a checkpoint of all kinds of entries; what is on its queues."""
+    """Create a small store with all kinds of entries in its checkpoint; return the messages on its queues."""
     store, _ = open_store(str(path), SystemClock(), OPTIONS)
     store.run_inline(store.became_durable)
     rows: list[QueueRow | Exception] = []
@@ -72,7 +72,7 @@ def damage(data: bytes, page: int, how: str, rng: random.Random) -> bytes:
     if how == "zeroed":
         return data[:begin] + bytes(PAGE_BYTES) + data[end:]
     flipped = bytearray(data)
-    for _ in range(6):  # near the page's beginning, where all of it is told
+    for _ in range(6):  # near the beginning, where the page's header is
         flipped[begin + rng.randrange(64)] ^= 1 << rng.randrange(8)
     return bytes(flipped)
 
@@ -85,7 +85,7 @@ def test_a_store_opens_with_all_its_messages_whatever_a_page_holds(tmp_path: Pat
     assert pages > 8
     rng = random.Random(SEED)
     chosen = [(page, how) for page in range(pages) for how in HOW]
-    if not THOROUGH:  # LMDB's two first pages say what the others are
+    if not THOROUGH:  # LMDB's first two pages describe the others
         chosen = [*rng.sample(chosen[: 2 * len(HOW)], 3), *rng.sample(chosen[2 * len(HOW) :], 5)]
     paths = []
     for page, how in chosen:
@@ -104,7 +104,7 @@ def test_a_store_opens_with_all_its_messages_whatever_a_page_holds(tmp_path: Pat
         for life in range(2):
             is_resumed, found = json.loads(next(told))
             assert found == left, (place, life)
-            assert is_resumed or life == 0, place  # the next checkpoint is whole again
+            assert is_resumed or life == 0, place  # the next checkpoint is complete again
             resumed += is_resumed
             del left["1"][0]
     assert resumed < 2 * len(paths), "nothing was shown"

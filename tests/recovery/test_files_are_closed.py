@@ -1,4 +1,4 @@
-"""Whatever ends a store or keeps it from opening, no file of it stays open: it can be unmounted, and tried again."""
+"""Tests that no file of a store stays open after its end or a failed start, so it can be unmounted or tried again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
 
 
 def open_below(place: Path) -> list[str]:
-    """The files of this process that are open in a directory."""
+    """Return the files below *place* that this process has open."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -31,7 +31,7 @@ def open_below(place: Path) -> list[str]:
 
 
 class Fail:
-    """The n-th call that changes something on the disk fails, and so do all after it. Nothing is really synced."""
+    """A patch that fails the *number*th call that changes the disk, and all later ones; syncs are skipped."""
 
     def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
         self.calls = 0
@@ -57,7 +57,7 @@ def opened(path: Path) -> JournalStore:
 
 
 def use(path: Path) -> None:
-    """Open it, leave a message that is not whole, one that is, and a container behind; close it."""
+    """Open the store, leave an incomplete message, complete ones and a second container, and close it."""
     store = opened(path)
     try:
         q = queue(store)
@@ -96,7 +96,7 @@ def test_a_store_that_is_refused_is_not_held_open(tmp_path: Path) -> None:
 
 
 def test_an_opening_tells_what_the_disk_said(tmp_path: Path) -> None:
-    """At every call of it: not that a broker is to be restarted, which does not run yet."""
+    """At every call, the error is that of the disk, not the advice to restart a broker that does not run yet."""
     used = tmp_path / "used"
     use(used)
     told = []

@@ -1,6 +1,8 @@
-"""An I/O error at any call, once or ever after: it is told, nothing more is confirmed, and the next start finds what is
-true. What the kernel shows after a failed sync may not be on the disk, though a later sync succeeds
-(`MemoryFile.sync_failed`): so each state is recovered from what a kill leaves, and then the power is cut.
+"""Tests of I/O errors at any call, once or permanently: they are reported, no later operation is confirmed, and the
+next start finds the correct state.
+
+Data that the kernel shows after a failed sync may not be on the disk, even if a later sync succeeds
+(`MemoryFile.sync_failed`), so each state is recovered after a kill, and then after a power cut.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tests.harness.thorough import THOROUGH
 SEED = int(environ.get("CAIRN_SEED", "1"))
 LIVES = 2
 PARTS = 31
-"""Of the cases of a life; their number shares no divisor with the eight errors of a call."""
+"""The number of parts of the cases of a run; it shares no divisor with the eight errors of a call."""
 DONE = PARTS if THOROUGH else 3
 
 
@@ -37,9 +39,9 @@ def explorer() -> Explorer:
     return Explorer()
 
 
-@pytest.mark.timeout(0)  # it leaves way to other tests
+@pytest.mark.timeout(0)  # yields the cores to other tests
 def test_every_error_at_every_call(tell: Callable[[str], None]) -> None:
-    """In small containers: a thorough run leaves out no call of these lives."""
+    """The containers are small; a thorough run tests every call of these runs."""
     total = Outcomes()
     parts = ((SEED, number, part, PARTS) for number in range(LIVES) for part in range(DONE))
     for outcomes in on_all_cores(all_errors, parts):
@@ -54,7 +56,7 @@ def test_every_error_at_every_call(tell: Callable[[str], None]) -> None:
 
 
 def calls() -> list[str]:
-    """The kind of every call of the workload."""
+    """Return the kind of every call of the workload."""
     world = World(MemoryDirectory())
     faulty = world.through = FaultyDirectory(world.disk)
     workload(world)
@@ -68,13 +70,13 @@ def test_an_error_at_any_call(explorer: Explorer) -> None:
 
 
 def test_a_failed_sync_is_never_tried_again(explorer: Explorer) -> None:
-    """Syncs of the workload fail once; whatever the process does then, it confirms nothing."""
+    """After a sync of the workload has failed once, the process confirms nothing more."""
     syncs = [number for number, kind in enumerate(calls(), 1) if kind == "sync"]
     for number in syncs[::4]:
         run(World(MemoryDirectory()), workload, Case(number, "EIO", False), explorer)
 
 
-# ---- it can fail ----------------------------------------------------------------------------------------------------
+# ---- seeded defects -------------------------------------------------------------------------------------------------
 
 
 def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, explorer: Explorer) -> None:
@@ -95,7 +97,7 @@ def test_a_journal_that_tries_again_is_found(monkeypatch: pytest.MonkeyPatch, ex
 
 
 def test_a_recovery_that_trusts_the_page_cache_is_found(monkeypatch: pytest.MonkeyPatch, explorer: Explorer) -> None:
-    """It syncs what it found, and neither reads past the cache nor copies."""
+    """The defect syncs the files that it finds, and neither bypasses the page cache nor copies."""
 
     def trusting(directory: Directory) -> LogReader:
         for name in directory.names():

@@ -1,4 +1,4 @@
-"""Sectors that the disk cannot read cost as little data as possible."""
+"""Tests that sectors that the disk cannot read cost as little data as possible."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_the_container_size_is_as_asked_for_and_stays(wanted: int | None, made: 
 
 
 def test_two_containers_by_default() -> None:
-    """E6, E60"""
+    """E6, E60: a new journal has two containers, or as many as the option states."""
     for options, count in ((StoreOptions(), 2), (StoreOptions(initial_containers=5), 5)):
         disk = MemoryDirectory()
         recover(disk, MemoryWiring(), ManualClock(), options)

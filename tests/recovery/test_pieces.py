@@ -1,4 +1,4 @@
-"""A block that fails its checksum is believed as far as its checksums go: not a record less, and not a lie more."""
+"""Tests of blocks with a wrong checksum: all records that other checksums prove are used, and no false ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LSN = 1024
 
 
 def block_of(payloads: list[bytes]) -> tuple[bytes, list[tuple[int, RecordHead]]]:
-    """The bytes of a block with a message for each payload, and a dequeue of the first; its records."""
+    """Return the bytes of a block with a message for each payload and a dequeue of the first, and its records."""
     directory = MemoryDirectory()
     _, journal = new_log(directory)
     assert journal.next_lsn == LSN
@@ -54,7 +54,7 @@ def test_the_checksum_follows_from_the_heads(payloads: list[bytes]) -> None:
 @settings(max_examples=200)
 @given(PAYLOADS, st.integers(0), st.integers(1, 255), st.integers(1, 3))
 def test_what_is_believed_is_true(payloads: list[bytes], at: int, mask: int, times: int) -> None:
-    """A flip in the payloads leaves the heads proven; one in the heads proves nothing, and no false record passes."""
+    """Flips in payloads leave the headers proven; with flips in headers none is proven, and no false one passes."""
     data, records = block_of(payloads)
     size = BLOCK_HEAD_BYTES + HEAD_BYTES * len(records) + sum(map(len, payloads))
     hurt = bytearray(data)
@@ -75,7 +75,7 @@ def test_what_is_believed_is_true(payloads: list[bytes], at: int, mask: int, tim
             if lsn in broken.complete and says_twice(lsn, row, number):
                 original = records[number][1]
                 told = row._replace(queue_id=7, time_us=original.time_us, place=original.place)
-                assert told == original  # nothing says these twice; the payload at the place is the same
+                assert told == original  # no second field confirms these; the payload at the place is the same
     if min(hits) >= first_payload:
         assert list(broken_blocks(bytes(hurt), LSN, LOG_ID))
 

@@ -1,8 +1,8 @@
-"""A power cut at any moment, a crash inside the recovery, a kill before it: nothing confirmed is lost, nothing is half.
+"""Tests of power cuts at any time, crashes during recovery, and kills: no confirmed change is lost, none is partial.
 
 Each run explores 4,000 states in small containers, on all cores, and 200,000 in CI; see
 `test_power_cut_at_real_size.py` for others.
-`make explore STATES=100000000 SEED=7` explores as many as it is told.
+`make explore STATES=100000000 SEED=7` explores another number of states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_every_state_that_crashes_may_leave(tell: Callable[[str], None]) -> None
     tally = explore_all(STATES, SEED)
     tell("\n".join(tally.lines()))
     assert tally.states >= STATES
-    if STATES >= 200_000:  # fewer shards may draw fewer things
+    if STATES >= 200_000:  # fewer shards may not draw all kinds
         assert len(tally.kinds) == 5
         assert set(tally.sectors) == {512, 4096}
         assert len(+tally.met) == len(tally.met) >= 4
@@ -52,7 +52,7 @@ def test_an_exploration_is_the_same_on_any_number_of_processes() -> None:
 
 
 def test_a_failure_tells_how_to_come_to_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kick(self: World) -> None:  # a world that believes too much
+    def kick(self: World) -> None:  # a harness that expects too much to be durable
         assert self.store is not None
         self.store.kick()
         self.confirmed_lsn += 1 << 20
@@ -70,7 +70,7 @@ def test_a_failure_tells_how_to_come_to_it_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_small_lives_meet_everything() -> None:
-    """Every size of sector and container; containers are used again, given back, and crossed by a flush."""
+    """Small runs have all sector and container sizes, reuse and remove containers, and have many pending writes."""
     found = Counter[str]()
     for number in range(40):
         _, world = begin(1, number)

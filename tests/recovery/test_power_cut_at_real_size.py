@@ -1,4 +1,4 @@
-"""Power cuts in one life of a store whose containers have the real size, with SQLite behind its queues."""
+"""Tests of power cuts in one run of a store with real container sizes, and with SQLite for its wiring."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_power_cut_when_lost_sectors_hold_what_another_file_has_there(explorer: 
 
 @SECTORS
 def test_crash_after_crash(explorer: Explorer, sector_bytes: int) -> None:
-    """I9: a cut inside the recovery, after a kill and its recovery, and in the work that follows."""
+    """I9: power is cut during recovery, after a kill and its recovery, and during the work after it."""
     every = moments(sector_bytes)
     for _ in range(2):
         explorer.wander(every, samples=1, exhaustive=0, depth=2)

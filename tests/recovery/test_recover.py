@@ -1,4 +1,4 @@
-"""Opening a store: what belongs together is opened and reported; what does not is refused, and nothing is changed."""
+"""Tests of opening a store: consistent files are opened and reported, others are refused and not changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def queue(store: JournalStore, name: str) -> int:
 
 
 def make(path: Path, messages: int = 3) -> None:
-    """A store whose log is read from its base: there is no checkpoint."""
+    """Create a store without a checkpoint, so that its log is read from its base."""
     store, _ = open_store(str(path), ManualClock(), SMALL)
     q = queue(store, "q")
     for number in range(messages):
@@ -49,7 +49,7 @@ def make(path: Path, messages: int = 3) -> None:
 
 
 def tree(path: Path) -> dict[str, bytes | None]:
-    """Every byte of every file but the lock, which holds the process id of whoever tried last."""
+    """Return the bytes of every file but the lock, which contains the ID of the last process that tried."""
     return {
         str(found.relative_to(path)): None if found.is_dir() else found.read_bytes()
         for found in path.rglob("*")
@@ -154,7 +154,7 @@ def test_containers_without_mark_and_wiring_are_no_new_store(tmp_path: Path) -> 
 
 
 def test_lost_containers_are_noticed_without_a_clean_close(tmp_path: Path) -> None:
-    """The mark is written as the log goes on to another container, so it knows of more than one container's loss."""
+    """The mark is written when the log continues in another container, so the loss of all containers is detected."""
     store, _ = open_store(str(tmp_path / "store"), ManualClock())
     store.create_queue("q", lambda made: None)
     while len(store.journal.pool.slots()) < 4:
@@ -169,7 +169,7 @@ def test_lost_containers_are_noticed_without_a_clean_close(tmp_path: Path) -> No
 
 
 def test_a_kill_while_the_store_is_made_and_then_a_power_cut() -> None:
-    """SQL must not know of a journal whose mark has no durable name yet, or the store would never open again."""
+    """SQL must not refer to a journal before the name of its mark is durable, or the store would never open again."""
     disk, wiring = MemoryDirectory(), MemoryWiring()
     killed = FaultyDirectory(disk, lambda call: Fault(EIO) if call.kind == "sync_names" else None)
     with pytest.raises(DiskError):
@@ -197,7 +197,7 @@ def test_a_corrupt_journal_opens_again_when_it_is_mended(tmp_path: Path) -> None
 
 
 def test_an_existing_store_keeps_its_container_size(tmp_path: Path) -> None:
-    """E59"""
+    """E59: the option does not change the container size of an existing store."""
     make(tmp_path)
     store, report = open_store(str(tmp_path), ManualClock(), StoreOptions(container_bytes=4 << 20))
     assert report.log.container_bytes == store.journal.container_bytes == 512 << 10
@@ -234,7 +234,7 @@ def test_the_report_tells_what_was_found() -> None:
 
 
 def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> None:
-    """The policy where SQL and journal disagree: never silently dropped; so not as E3 says."""
+    """If SQL and journal disagree, messages are never dropped silently, which differs from E3."""
     disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
     store, _ = recover(disk, wiring, clock, OPTIONS)
     q = queue(store, "q")
@@ -244,7 +244,7 @@ def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> N
     both, _ = store.put(q, b"both", 1)
     store.enqueue(both, other, 1)
     store.close()
-    wiring.put_back(known)  # an old copy of the SQL file was put in its place
+    wiring.put_back(known)  # SQL is restored from an older copy
     for _ in range(2):
         store, report = recover(disk, wiring, clock, OPTIONS)
         assert report.homeless == {lost: 2, other: 1}
@@ -257,7 +257,7 @@ def test_messages_of_a_queue_that_sql_does_not_know_are_kept_and_reported() -> N
 
 
 def test_a_record_of_an_unknown_type_is_refused() -> None:
-    """E73: written by a newer version, or by a transaction this one knows nothing of: nothing is changed."""
+    """E73: records of newer versions or of unknown kinds of transactions are refused, and nothing is changed."""
     disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
     recover(disk, wiring, clock, OPTIONS)[0].close()
     journal, _ = open_log(disk, clock, visit=lambda block: None)
@@ -285,7 +285,7 @@ def test_progress_is_told() -> None:
 
 
 def test_a_full_disk_at_the_start_is_told_as_that() -> None:
-    """And the store opens when there is space again."""
+    """The error is `DiskFull`, and the store opens when there is space again."""
     disk, wiring, clock = MemoryDirectory(), MemoryWiring(), ManualClock()
     store, _ = recover(disk, wiring, clock, OPTIONS)
     q = queue(store, "q")

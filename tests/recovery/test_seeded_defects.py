@@ -1,8 +1,8 @@
-"""A crash test must be able to fail: defects are put in on purpose, and at least 90 % of them are found.
+"""Tests of the crash tests, which must find at least 90 % of the seeded defects.
 
-The hunt is the beginning of the exploration in `test_power_cut.py` and of the bit rot; without a defect it finds
-nothing. Trust in the page cache and a second try after a failed sync are found by `test_io_errors.py`. Those that no
-crash can show are in `SURVIVORS`, each with the reason.
+The hunt is the beginning of the exploration in `test_power_cut.py` and of the bit rot tests; without a defect it finds
+nothing. `test_io_errors.py` finds trust in the page cache and a second try after a failed sync. Defects that no crash
+can reveal are in `SURVIVORS`, each with the reason.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ ELSEWHERE: dict[str, Callable[[], None]] = {
     ),
     "what_is_not_prepared_is_in_doubt": lambda: test_transactions.test_what_was_never_prepared_is_rolled_back(Disk()),
 }
-"""What a hunt of this size does not meet, and another test finds."""
+"""The tests that find the defects that a hunt of this size does not find."""
 UNMET = {"what_is_told_behind_the_end_of_the_log_counts_at_once": "longer explorations met it"}
 HUNTED = [name for name in DEFECTS if name not in {*SURVIVORS, *ELSEWHERE, *UNMET}]
 
 
 def hunt(shards: int, states: int) -> None:
-    """The beginning of an exploration, and of the bit rot. The first thing that is wrong is raised."""
+    """Run the beginning of an exploration and of the bit rot tests; raise the first violation."""
     try:
         for number in range(shards):
             explore(SEED, number, states)

@@ -1,4 +1,4 @@
-"""The simulated store, and its example in docs/reference/stores.md."""
+"""Tests of the simulated store, and of its example in docs/reference/stores.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_power_cut_keeps_the_chosen_changes_of_a_write_without_sync(keeps: bool)
     disk = simulated.files
     disk.on_operation = lambda operation: copies.append(disk.after_kill())
     store.kick()
-    simulated.files = copies[0]  # behind the write of the block, before the sync
+    simulated.files = copies[0]  # after the write of the block, before the sync
     simulated.cut_power(lambda change: keeps)
     store, _ = simulated.open()
     assert store.holds(message_id) is keeps
