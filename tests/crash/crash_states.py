@@ -45,7 +45,7 @@ class State(NamedTuple):
     """Content of the disk after a crash."""
 
     label: str
-    """For a failure: the number of the change and the kind of crash."""
+    """The number of the change and the kind of crash, for messages of failures."""
     tree: dict[str, bytes | None]
     """Content by path relative to the root; None for a directory."""
     marks: list[str]
@@ -69,7 +69,7 @@ class Recorded:
     """A directory before a program ran, and the program's changes to it."""
 
     def __init__(self, root: Path) -> None:
-        """Read *root* as it is now."""
+        """Read the current content of *root*."""
         self._root = os.path.realpath(root)
         self._tree: dict[str, int | None] = {}
         self._contents: dict[int, bytes] = {}
@@ -161,7 +161,7 @@ class Recorded:
 
 
 def distinct(states: Iterator[State]) -> Iterator[State]:
-    """Leave out states that equal an earlier one in content and marks."""
+    """Yield the states that differ from all earlier ones in content or marks."""
     seen = set()
     for state in states:
         key = hash((frozenset(state.tree.items()), tuple(state.marks)))

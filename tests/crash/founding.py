@@ -37,7 +37,7 @@ def options_of(connect: str | None = None, catalog: str | None = None) -> StoreO
 def found(
     kind: str, path: str, connect: str | None = None, catalog: str | None = None, note: Callable[[str], None] = mark
 ) -> None:
-    """Create the store and put `MESSAGES` messages on `QUEUE`, one after the other."""
+    """Create the store and enqueue `MESSAGES` messages on `QUEUE`, one at a time."""
     with open_store(path, kind, options_of(connect, catalog)) as store:
         queue = store.queue(QUEUE)
         note("queue")

@@ -44,11 +44,11 @@ class Change(NamedTuple):
     kind: Kind
     inode: int
     offset: int
-    """Of a write; the new size of a truncation."""
+    """The offset of a write; the new size for a truncation."""
     path: str
-    """The name in question; the old one of a renaming or a link; the text of a mark."""
+    """The changed path; the old one for a rename or a link; the text of a mark."""
     data: bytes
-    """The written bytes; the new name of a renaming or a link."""
+    """The written bytes; the new path for a rename or a link."""
 
 
 def missing_reason() -> str | None:
@@ -102,7 +102,7 @@ def read(log: Path) -> list[Change]:
 
 
 def mark(text: str) -> None:
-    """Record *text* as a point in the time of this program; does nothing in one that is not recorded."""
+    """Record *text* as a mark at this point of the program, if the program is recorded."""
     function = getattr(ctypes.CDLL(None), "crash_mark", None)
     if function is not None:
         function(text.encode())

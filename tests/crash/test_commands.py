@@ -36,7 +36,7 @@ from .recording import Change, Kind, record
 DAMAGED = 3
 """The exit status of a salvage that may have lost something."""
 STATES = amount("CAIRN_COMMAND_STATES", 12, 6)
-"""Of each command and kind of crash."""
+"""The number of states for each command and kind of crash."""
 CONTENTS = [content_of(number) for number in range(MESSAGES)]
 ITERATIONS = "--iterations", str(FEWEST_ITERATIONS)
 pytestmark = pytest.mark.skipif(recording.missing_reason() is not None, reason=recording.missing_reason() or "")
@@ -89,19 +89,19 @@ class Command:
     password = ""
     """The standard input of the command."""
     fewest_kills = 6
-    """States after kills that differ: one for each change at least."""
+    """The minimum number of distinct states after kills."""
     is_synced = True
-    """The command syncs what it writes, so that its states after power cuts are explored, too."""
+    """Whether the command syncs its files, so that its states after power cuts are explored, too."""
 
     def prepare(self, root: Path) -> None:
-        """Make in the directory *root* what the command reads."""
+        """Create the input of the command in the directory *root*."""
         found("journal", str(root / "store"))
 
     def arguments(self, root: Path) -> list[str | Path]:
         raise NotImplementedError
 
     def check(self, root: Path) -> None:
-        """Run the command again if it is not done, and compare. Raises `AssertionError`, `CairnError`."""
+        """Run the command again if it is not done, and check its result. Raises `AssertionError`, `CairnError`."""
         if not (root / "target").exists():
             run_again(root, *self.arguments(root))
         assert contents(root / "target") == CONTENTS
@@ -227,7 +227,7 @@ class LakeExport(Command):
 
 
 class UsersCommand(Command):
-    """A command on the users file: it has the accounts before or after the command, and their passwords.
+    """A command on the users file, which has the accounts from before or after the command, with their passwords.
 
     Every account that the command does not name keeps its password.
     """

@@ -23,17 +23,17 @@ from .founding import MESSAGES, QUEUE, content_of, options_of
 from .recording import Change, Kind, record
 
 EVERY = amount("CAIRN_CREATION_EVERY", 8, 32)
-"""Of the states that a crash may leave, one of so many is started on."""
+"""The step between the checked states: one of this many is checked."""
 SAMPLES = 1
-"""Power cuts at each change."""
+"""The number of random power cuts at each change."""
 STEP = amount("CAIRN_CREATION_STEP", 10, 20)
-"""Changes between two kills of a creation on a server."""
+"""The number of changes between two kills of a creation on a server."""
 Creation = tuple[str, Recorded, list[Change]]
 pytestmark = pytest.mark.skipif(recording.missing_reason() is not None, reason=recording.missing_reason() or "")
 
 
 def confirmed_by(marks: list[str]) -> int:
-    """Return how many messages were confirmed."""
+    """Return the number of confirmed messages."""
     return sum(text.startswith("message") for text in marks)
 
 
@@ -66,7 +66,7 @@ def creation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def explore(kind: str, states: Iterator[State], place: Path) -> int:
-    """Check states, all or a part of them; return how many."""
+    """Check one of `EVERY` *states*, and return the number of checked ones."""
     count = 0
     for state in islice(distinct(states), 0, None, EVERY):
         state.write(place)
