@@ -1,4 +1,4 @@
-"""The share of the disk of one user (`max-disk-share`) in a cluster: each member throttles its own clients."""
+"""Tests of a user's share of the disk (`max-disk-share`) in a cluster: each member throttles its own clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background work of members whose clocks pass while they work: slices and debts differ, the order of events does not.
+"""Tests of background work with a clock per member: slices and debts differ, the order of events does not.
 
 `BackgroundWork` depends on the time of one member. All members are the same at the end, because no event's effect
 depends on it: the decider of a queue multicasts expiry, purges and dead letters, a move acquires messages as a consumer
@@ -23,13 +23,13 @@ from tests.harness.thorough import amount
 
 SEEDS = amount("CAIRN_SLICES", 10, 1)
 PASSES_S = (0.0, 0.0, 0.0, SLICE_S / 10, SLICE_S / 2, 1.5 * SLICE_S, 5 * SLICE_S, 20 * SLICE_S)
-"""The time that passes between two looks at the clock: none, a part of a slice, or several."""
+"""The time that passes between two readings of the clock: none, a part of a slice, or several."""
 MOST_AHEAD_S = 0.1
-"""The maximum time by which a member's clock is ahead of the others'; work of the next steps takes no time then."""
+"""The maximum lead of a member's clock over the shared one; at this lead the clock stops until the next steps."""
 
 
 class PassingClock(ManualClock):
-    """The clock of one member, which passes while the member works."""
+    """The clock of one member, which advances while the member works."""
 
     def __init__(self, shared: ManualClock, seed: int) -> None:
         super().__init__(shared.now_s)
@@ -47,10 +47,10 @@ class PassingClock(ManualClock):
 
 
 class BusyMember(SimulatedMember):
-    """A member on which each job takes a time of its own."""
+    """A member whose clock advances by a random time at each reading."""
 
     indebted_steps = 0
-    """Steps of all members after which a user had a debt."""
+    """The number of steps, on all members, after which a user had a debt."""
 
     def __init__(self, network: MemoryNetwork, node: int) -> None:
         super().__init__(network, node)
@@ -70,7 +70,7 @@ def no_debts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fails", [False, True], ids=["", "the leader is killed"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_moves_purges_expiry_and_wide_messages_at_once(seed: int, fails: bool) -> None:  # D2, D15
-    """Each kind of background work is for many messages, and another member asks for it."""
+    """Each kind of background work is for many messages, and is requested from another member."""
     harness = ClusterHarness(seed=seed, member=BusyMember).start()
     wide = [f"w{number}" for number in range(AT_ONCE + 36)]
     done: list[object] = []

@@ -101,7 +101,7 @@ def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:
 
 
 def behind_the_delete_of(harness: ClusterHarness, name: str) -> None:
-    """Stall member 3 as during a wiring change, and delete queue *name*: its later events are ordered behind that."""
+    """Stall member 3 as during a wiring change, and delete queue *name*: its later events are ordered after that."""
     harness[3].core.inbox.stall()
     nodes = harness[2].broker.nodes
     harness[2].do(lambda: nodes.delete_queue(nodes.queues[name], print))

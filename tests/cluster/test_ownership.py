@@ -185,7 +185,7 @@ def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> N
     assert harness.until(lambda: len(sender.confirmed) == 20)
     assert harness.until(lambda: handing_out(harness) == [1]), "nobody has credit, so they take turns"
     harness[3].is_disk_slow = True
-    sender.send([20])  # events received behind it are not safe on this member
+    sender.send([20])  # events that are received after it are not safe on this member
     assert harness.until(lambda: replica(harness, 3).owner == harness[3].core.state.me), "it was passed on"
     harness.run(0.1)
     assert handing_out(harness) == []

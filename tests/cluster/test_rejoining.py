@@ -134,7 +134,7 @@ def test_member_that_missed_little_receives_that(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_rolling_restart_under_traffic_sets_nothing_aside(node: int) -> None:
-    """Members restart in turn: a donor that was itself restored knows the operations before it joined."""
+    """Members restart in turn; a donor that was itself restored also has the operations from before it joined."""
     harness = world_with(300)
     sender = Sender(harness[node])
     for at, each in enumerate((1, 2, 3)):
@@ -369,7 +369,7 @@ def test_mark_does_not_grow_with_restarts_of_others() -> None:
 
 
 def test_what_only_a_mute_member_heard_is_set_aside() -> None:
-    """The state of a member whose events nobody received is divergent: the others do not have its operations."""
+    """The state of a member whose events no other received is divergent: the others do not have its operations."""
     harness = world_with()
     sender = Sender(harness[3])
     assert harness.until(lambda: sender.driver is not None)

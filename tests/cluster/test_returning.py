@@ -55,7 +55,7 @@ def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None
     harness[3].start()
     harness[3].is_disk_slow = True
     assert harness.until(lambda: harness[3].core.state.phase == "discarding")
-    harness.network.try_again(1, 1000)  # the owner's events are ordered behind the request of the joining member
+    harness.network.try_again(1, 1000)  # the owner's events are ordered after the request of the joining member
     receiver.settle_as([1, 2], RELEASE)
     receiver.settle_as([3], FAIL, failed=True)
     receiver.settle_as([4], ACCEPT)

@@ -12,7 +12,7 @@ WAITS = "no clients were served here"
 
 
 def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
-    """It logs this at its start and after a partition, but not while it serves or after a short partition."""
+    """A member logs the reason after its start and a long partition, but not while it serves or after a short one."""
     harness = ClusterHarness()
     harness[1].start()
     harness.run(LONG_S - 1)
