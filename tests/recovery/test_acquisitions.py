@@ -1,4 +1,4 @@
-"""Records of delivery tracking come between all others, and do not change the state that crashes leave."""
+"""Tests that delivery-tracking records between all others do not change the state that recovery finds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every file of a store with every kind of damage: the broker refuses and reports what is lost, or nothing is lost.
+"""Tests of every file of a store with every kind of damage: the broker refuses and reports the loss, or loses nothing.
 
-A refusal is one line: the container, the LSNs, the loss, the reason, the remedy; and no byte is changed. A refused
+A refusal changes no byte and is one line: the container, the LSNs, the loss, the reason, the remedy. A refused
 store can be salvaged: all complete messages, and none that was visibly dequeued. Damage to a file that contains no part
 of the log does not stop a broker.
 """

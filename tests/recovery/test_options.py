@@ -1,4 +1,4 @@
-"""Options of a store at creation and in operation, and the place of its log (checklist E5, E6, E11, E59 to E61)."""
+"""Tests of options of a store at creation and in operation, and of the place of its log (E5, E6, E11, E59 to E61)."""
 
 from __future__ import annotations
 

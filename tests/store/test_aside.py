@@ -1,4 +1,4 @@
-"""A copy of the store that is set aside is complete as of that moment, whatever happens to the store afterwards."""
+"""Tests of backups of divergent state: each is complete as of its LSN, whatever changes in the store later."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Kept:
 
 
 def contents(place: Path, scratch: Path) -> dict[int, bytes]:
-    """Return the messages of a store that must not change: a copy of it is opened, as a broker would."""
+    """Return the messages of a store without changing it, from a copy that is opened as by a broker."""
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(place, scratch)
     store, report = open_store(str(scratch), ManualClock())
@@ -138,7 +138,7 @@ FILE_EVENTS = ("open", "os.link", "os.rename", "os.remove", "os.rmdir", "os.mkdi
 
 
 def killed_at(step: int, aside: Aside, durable_lsn: int) -> bool:
-    """Fork a process that sets the store aside; return whether it was killed at its *step*th file operation."""
+    """Fork a process that backs up the store; return whether it was killed at its *step*th file operation."""
     child = os.fork()
     if not child:
         try:

@@ -1,4 +1,4 @@
-"""A bookmark keeps the part of the log that a reader of its history still needs, over restarts, but not forever."""
+"""Tests of bookmarks: the log keeps the part that a reader of its history needs, over restarts, but not forever."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_name_is_a_file_in_its_directory(tmp_path: Path, name: str) -> None:
 
 
 def test_a_reader_that_begins_again_lets_go_of_nothing(tmp_path: Path) -> None:
-    """The reader asks for a place to begin before it finds its earlier one."""
+    """A reader that holds the begin of the log before it reads its bookmark keeps the bookmark."""
     churn = Churn(tmp_path)
     begin = churn.pass_through(3)
     write_bookmark(str(tmp_path), Bookmark("reader", begin, ROOM))

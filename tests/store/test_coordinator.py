@@ -1,4 +1,4 @@
-"""Two stores and a PostgreSQL server agree on a distributed transaction, whichever process is killed at any step.
+"""Tests of distributed transactions of two stores and a PostgreSQL server: all agree if any process is killed.
 
 A coordinator moves a message from a queue of one store to a queue of another, and records that in a row. Its processes
 are real and end by SIGKILL at each step in turn, in recovery too. The tests then examine neither the coordinator's
@@ -34,7 +34,7 @@ LANDMARKS = (
     "first: commit called",
     "second: durable",
 )
-"""Steps of a run that recovery is killed after, at each of its own."""
+"""The steps after which a run is killed, so that its recovery is killed at each of its own steps."""
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def test_all_agree_when_the_server_is_killed(world: World, ledger: Ledger, tell:
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("operator", [True, False])
 def test_the_coordinator_hears_of_an_operator(world: World, ledger: Ledger, commits: bool, operator: bool) -> None:
-    """A decision against the coordinator's is noted before the store may forget it, and the note survives any kill."""
+    """A decision against the coordinator's is recorded before the store may forget it; the record survives kills."""
     standing = Standing.COMMITTED if operator else Standing.ROLLED_BACK
     expected = world.conflicts()
     steps = world.live(orders := world.orders(xid=world.xid("whole"), rolls_back=not commits)).steps
@@ -279,7 +279,7 @@ def test_the_coordinator_hears_of_an_operator(world: World, ledger: Ledger, comm
 
 
 def test_an_operator_decides_while_there_is_no_coordinator(world: World, ledger: Ledger) -> None:
-    """The coordinator was killed when all were prepared; the store shows the decision until it is forgotten."""
+    """The coordinator is killed after all have prepared; the store shows the decision until it is forgotten."""
     steps = world.live(orders := world.orders(xid=world.xid("whole"))).steps
     ledger.moved(orders, first=True, others=True)
     for landmark, commits in (("rows: prepare durable", False), ("commit written", True)):

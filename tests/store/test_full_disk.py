@@ -1,4 +1,4 @@
-"""A store on a disk of a few MiB: stored messages can be dequeued in any order and through kills, in the reserve."""
+"""Tests of a store on a disk of a few MiB: with the reserve, all messages can be dequeued, also through kills."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class World:
         self.store.journal.writer.write_mark()
 
     def fill(self, size_bytes: int, batch: int) -> list[list[int]]:
-        """Put messages on both queues in turns until the store reports that it is full; return their IDs per queue."""
+        """Enqueue messages on both queues in turns until the store is full; return their IDs per queue."""
         there: list[list[int]] = [[], []]
         turn = 0
         while not self.store.full():
@@ -103,7 +103,7 @@ def test_everything_can_be_taken_off(tmp_path: Path, size_bytes: int, order: str
 
 @pytest.mark.parametrize("size_bytes", [35_000, 60_000, 65_000])
 def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> None:
-    """Copies of all messages of a slot would leave as much room at the end as the originals did, without end."""
+    """Copies of all messages of a slot would leave as much free space at its end, and would be copied again."""
     world = World(tmp_path / "wiring")
     there = world.fill(size_bytes, 1)
     store, queue = world.store, world.queues[0]
@@ -121,7 +121,7 @@ def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> 
     "end", [lambda store: store.journal.abandon(), lambda store: store.close()], ids=["kill", "close"]
 )
 def test_starts_that_end_after_their_first_dequeue(tmp_path: Path, end: Callable[[JournalStore], None]) -> None:
-    """Every start leaves a container with a record that is needed, and ends before compaction.
+    """Every start leaves a container with a necessary record, and ends before compaction.
 
     A start after a close has nothing to copy or to try, so it does not detect by itself that the disk is full.
     """

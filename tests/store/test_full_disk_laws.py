@@ -1,4 +1,4 @@
-"""Properties of a store on a full disk: dequeues and rollbacks never end the store, and it starts again.
+"""Tests of properties of a store on a full disk: dequeues and rollbacks never end the store, and it starts again.
 
 The containers are small, and other programs fill the disk to the last byte as soon as the store reports that it is
 full. New messages are refused then; open transactions, holds, dequeues and kills continue.
@@ -57,7 +57,7 @@ class FullDisk(RuleBasedStateMachine):
         return store
 
     def teardown(self) -> None:
-        """All messages can be dequeued, and then the disk has room for the store."""
+        """Check that all messages can be dequeued, and that the store then accepts messages on a larger disk."""
         self.disk.capacity_bytes = min(self.disk.capacity_bytes, self.disk.used_bytes())
         for transaction in [*self.open_ones, *(self.store.transactions.of(xid) for xid in self.prepared)]:
             transaction.rollback(1)

@@ -183,7 +183,7 @@ def test_a_start_that_finds_nothing_but_what_is_held_breaks_the_hold(place: Plac
     assert shown(place.store) == {}
 
 
-# ---- many holes -----------------------------------------------------------------------------------------------------
+# ---- many reclaimed ranges ------------------------------------------------------------------------------------------
 
 
 def take_until_there_are_most_holes(place: Place) -> list[int]:

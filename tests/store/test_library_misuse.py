@@ -1,4 +1,4 @@
-"""Misuse of the library, and calls at a bad moment: each raises an error, and nothing is lost or left hanging."""
+"""Tests of misuse of the library and of calls at a bad time: each raises an error, and none loses data or hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that the store writes for each call, and the part of the log that they retain."""
+"""Tests of the records that the store writes for each call, and of the part of the log that they retain."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_long_message_is_put_in_pieces(size: int) -> None:
 
 
 def test_queues_share_one_stored_message(disk: Disk) -> None:
-    """E65: queues share a message also if it was put on its first queue at once."""
+    """E65: queues share a message even if its first record included the enqueue."""
     store, _ = disk.open()
     a, b, c = (queue(store, name) for name in "abc")
     message_id = put(store, a)
@@ -197,7 +197,7 @@ def test_out_of_order_deletes_never_pass_a_live_message(order: list[int]) -> Non
 
 
 def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> None:
-    """E22, E68, E69: the log stays short, however many messages go through, one at a time."""
+    """E22, E68, E69: the log stays short for any number of messages, one at a time."""
     store, _ = disk.open()
     q = queue(store)
     most = 0
@@ -216,7 +216,7 @@ def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> Non
 
 
 def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
-    """E9, E69: no record of a container without live messages is needed once the log continues behind it."""
+    """E9, E69: no record of a container without live messages is needed once the log continues after it."""
     store, _ = disk.open()
     q = queue(store)
     while SIZE - store.journal.next_lsn > len(BIG):
@@ -229,7 +229,7 @@ def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
 
 
 def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
-    """E24, E69: containers behind a live message are reclaimed."""
+    """E24, E69: containers after a live message are reclaimed."""
     store, _ = disk.open()
     q = queue(store)
     slow = put(store, q, b"slow")
@@ -252,7 +252,7 @@ def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
 
 
 def test_notification_follows_durability(disk: Disk) -> None:
-    """E66: the completion comes from another thread, after the sync, and covers the records before the kick."""
+    """E66: another thread reports the completion, after the sync, for all records before the kick."""
     store, _ = disk.open()
     q = queue(store)
     told: SimpleQueue[int] = SimpleQueue()

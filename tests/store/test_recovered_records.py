@@ -1,4 +1,4 @@
-"""The state that recovery builds from records: the same maps again, without incomplete messages."""
+"""Tests of the state that recovery builds from records: the same maps again, without incomplete messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction of commits whose operations are in other containers; unreadable operations do not fail the store."""
+"""Tests of compaction of commits with operations in other containers; unreadable ones do not fail the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The all-SQL store beyond the tests of every store: its commits, an unavailable server, and exclusive access."""
+"""Tests of the all-SQL store beyond those of every store: commits, unavailable servers, and exclusive access."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_history_agrees_with_model(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [25, 41, 50, *range(6)])
 def test_any_history_with_purges(seed: int) -> None:
-    """E53, E54: purged messages do not come back, wherever the purge and they are copied, and after any kills."""
+    """E53, E54: purged messages do not come back after kills and after copies of the purge or of the messages."""
     life = Life(seed)
     steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2
     steps += [life.outcome, life.kick, life.kick, life.kill]

@@ -1,4 +1,4 @@
-"""A SQL server that is down, dies, refuses or has other contents: a named error each, no change, no password.
+"""Tests of SQL servers that are down, fail, refuse or have other contents: a clear error, no change, no password.
 
 The checks cover `str()`, the traceback and the chain of causes: an operator pastes all of that into a ticket.
 """
