@@ -1,9 +1,9 @@
-/* A library to preload: records every call that changes files below one directory, or kills the process before one.
+/* A library to preload that records every call that changes files below one directory, or kills the process before it.
 
    CRASH_ROOT names the directory (absolute), CRASH_LOG the file that records are appended to. Each record is
    struct head, then `first` bytes, then `second` bytes; tests/crash/recording.py reads them. A program under test may
-   call crash_mark(text) to record a point in its own time, and crash_arm(n) to be killed before its n-th change from
-   then on (1 is the next one). With crash_arm, sends on sockets count as changes, too: a database may commit there. */
+   call crash_mark(text) to record a point in its run, and crash_arm(n) to be killed before its n-th change from then
+   on (1 is the next one). With crash_arm, sends on sockets count as changes, too, as a database may commit by them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -63,7 +63,7 @@ static void record(uint32_t kind, uint64_t inode, uint64_t offset, const void *f
     put(second, n2);
 }
 
-/* Before a change: the process ends here if it is armed for this one. */
+/* Kill the process if it is armed for this change; called before each change. */
 static void change(void) {
     if (armed > 0 && !--armed) { syscall(SYS_kill, getpid(), SIGKILL); for (;;) pause(); }
 }
@@ -71,7 +71,7 @@ static void change(void) {
 static void enter(void) { pthread_mutex_lock(&lock); }
 static void leave(void) { int kept = errno; pthread_mutex_unlock(&lock); errno = kept; }
 
-/* The path of an open file; whether it lies below the root. */
+/* Get the path of an open file, and return whether it is below the root. */
 static int path_of(int fd, char *path) {
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -81,7 +81,8 @@ static int path_of(int fd, char *path) {
     return is_below(path);
 }
 
-/* The absolute path of what a call names, its directory without symbolic links; whether it lies below the root. */
+/* Get the absolute path of a name, with symbolic links in its directory resolved, and return whether it is below the
+   root. */
 static int resolve(int directory, const char *name, char *path) {
     char joined[2 * PATH_MAX], base[PATH_MAX];
     if (name[0] == '/') snprintf(joined, sizeof joined, "%s", name);
@@ -150,7 +151,7 @@ static void wrote(int fd, const void *data, ssize_t size, off_t offset) {
     if (fcntl(fd, F_GETFL) & O_DSYNC) record(SYNC, inode_of(fd), 0, 0, 0, 0, 0);
 }
 
-static off_t place_of(int fd, ssize_t size) {  /* where a write that is done began */
+static off_t place_of(int fd, ssize_t size) {  /* return the offset at which a completed write began */
     return lseek(fd, 0, SEEK_CUR) - size;
 }
 
@@ -198,7 +199,7 @@ ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int
     return watched(fd) ? gathered(fd, parts, count, offset) : REAL(pwritev2)(fd, parts, count, offset, flags);
 }
 
-/* What the kernel copies by itself is refused, so that the program copies it by writes. */
+/* Copies inside the kernel fail, so that the program copies by writes. */
 ssize_t sendfile(int to, int from, off_t *offset, size_t size) {
     if (watched(to)) { errno = ENOTSOCK; return -1; }
     return syscall(SYS_sendfile, to, from, offset, size);
@@ -220,7 +221,7 @@ static int cut(int fd, off_t size) {
 int ftruncate(int fd, off_t size) { return cut(fd, size); }
 int ftruncate64(int fd, off64_t size) { return cut(fd, size); }
 
-static int allocated(int fd, off_t offset, off_t size) {  /* as a sparse file grows; what there is stays */
+static int allocated(int fd, off_t offset, off_t size) {  /* extend the file sparsely, and keep its content */
     struct stat found;
     if (!fstat(fd, &found) && offset + size > found.st_size) return cut(fd, offset + size) ? errno : 0;
     return 0;
@@ -311,7 +312,7 @@ static int linked(int a, const char *old, int b, const char *new, int flags) {
 int link(const char *old, const char *new) { return linked(AT_FDCWD, old, AT_FDCWD, new, 0); }
 int linkat(int a, const char *old, int b, const char *new, int flags) { return linked(a, old, b, new, flags); }
 
-/* ---- what a server is asked ---- */
+/* ---- requests to a server ---- */
 
 ssize_t send(int fd, const void *data, size_t size, int flags) {
     enter(); change(); leave();
