@@ -185,7 +185,7 @@ def test_a_majority_that_lags_holds_the_others() -> None:
     publisher = Publisher(harness[1], 0, 2000)
     harness.run(0.2)
     for node in (2, 3):
-        harness[node].asleep = True  # they send nothing
+        harness[node].asleep = True  # these members send no acknowledgements
     publish(harness, [publisher], 50)
     assert harness[1].core.flow.waits_for_majority
     assert received(harness, 1) < LIMIT_BYTES + 2 * WINDOW_BYTES

@@ -409,7 +409,7 @@ def test_who_finds_most_of_another_version_ends(fresh: Script) -> None:
 
 
 def test_who_is_in_goes_on_and_says_where_it_stands(member: Script) -> None:
-    """The other one, which can't be answered, counts the members with another version by their frames."""
+    """A process with another version can't be answered; it counts members with a different version by their frames."""
     member.passes(QUIET_S)
     count = len(member.bus.sent)
     assert [type(event) for event in member.hear(THREE, other_version(3000))] == [MemberRefused]
@@ -437,7 +437,7 @@ def test_who_differs_is_told_how(member: Script) -> None:
 
 
 def test_before_there_is_a_group_nobody_is_refused(fresh: Script) -> None:
-    """Without a group it is undefined which options are wrong."""
+    """Without a group, no member can decide which options are wrong."""
     assert fresh.hear(TWO, say_hello(2000, agreed="{}"))
     assert not any(isinstance(frame, RefusalFrame) for frame in fresh.bus.sent)
 

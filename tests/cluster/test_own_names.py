@@ -183,7 +183,7 @@ def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
     refused = asked(harness, 1, "bind", own, replicated, "", {})
     assert "it is local to this member, and queue 'q' is replicated" in str(refused)
     sender.leave()
-    harness[1].stop()  # the others continue, so it needs a state transfer
+    harness[1].stop()  # the others continue, so member 1 needs a state transfer
     harness.run(0.5)
     harness[1].start()
     assert harness.until(lambda: harness[1].serves), harness.reason()

@@ -1,4 +1,4 @@
-"""Tests of members with restored stores: statements of docs/how-to/cluster-backup.md that its tests do not cover."""
+"""Tests of members with restored stores: statements of docs/how-to/cluster-backup.md that it does not execute."""
 
 from __future__ import annotations
 

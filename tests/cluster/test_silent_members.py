@@ -66,7 +66,7 @@ def test_silent_leader_is_replaced_within_the_bound(caplog: pytest.LogCaptureFix
 
 
 def test_resumed_leader_dispatches_nothing_before_it_learns_of_its_expulsion() -> None:  # B2, D2
-    """Its clients gave credit meanwhile, and the member receives many events, over many steps, before its expulsion."""
+    """Clients of the leader gave credit meanwhile, and it receives events for many steps before its expulsion."""
     for seed in range(4):
         resumes_after(SILENCE_S + 1, seed)
     resumes_after(SILENCE_S * 0.7, 0)

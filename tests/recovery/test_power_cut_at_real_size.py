@@ -44,7 +44,7 @@ def test_the_workload_does_what_the_crashes_are_to_meet() -> None:
     kinds = Counter(moment.after.split()[0] for moment in world.moments)
     assert set(kinds) == {"create", "write", "sync", "rename", "unlink", "commit"}
     heads = Counter(moment.after for moment in world.moments if moment.after.endswith(".cairn 0+512"))
-    assert max(heads.values()) > 1  # a container was used again
+    assert max(heads.values()) > 1  # a container is reused
     assert len(world.history.queues) == 2
     assert max(len(moment.disk.pending()) for moment in world.moments) > 500
 

@@ -122,7 +122,7 @@ def test_a_name_is_a_file_in_its_directory(tmp_path: Path, name: str) -> None:
 
 
 def test_a_reader_that_begins_again_lets_go_of_nothing(tmp_path: Path) -> None:
-    """A reader that holds the begin of the log before it reads its bookmark keeps the bookmark."""
+    """A reader that asks for a place in the log before it reads its bookmark does not move the bookmark."""
     churn = Churn(tmp_path)
     begin = churn.pass_through(3)
     write_bookmark(str(tmp_path), Bookmark("reader", begin, ROOM))

@@ -1,4 +1,4 @@
-"""The journal store against a plain model: any calls, closings, kills and power cuts, and the state afterwards."""
+"""Tests of the journal store against a plain model: any calls, closes, kills and power cuts, and the final state."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(disk: Disk) -> None:
 
 
 def test_the_base_moves_when_the_last_dequeue_is_durable(disk: Disk) -> None:
-    """E8, E20, E23: not before, although the message is removed from the map at once."""
+    """E8, E20, E23: the base does not move before, although the message is removed from the map at once."""
     store, _ = disk.open()
     q = queue(store)
     old = put(store, q)

@@ -85,7 +85,7 @@ def take_in(state: State, lsn: int, head: RecordHead) -> None:
     )
 )
 def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, int]]) -> None:
-    """E27, E28: its Start is below the base, so the message was deleted."""
+    """E27, E28: a message whose Start is below the base was deleted, so its records are ignored."""
     state = State(SIZE)
     take_in(state, 600, head(RecordType.START, 600, 2, Flag.ENQUEUE))
     for lsn, (kind, message_id, queue_id, flags) in enumerate(records, 601):

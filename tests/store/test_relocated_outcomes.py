@@ -1,4 +1,4 @@
-"""Tests of compaction of commits with operations in other containers; unreadable ones do not fail the store."""
+"""Tests of compaction of commits with operations in other containers; unreadable operations fail no store."""
 
 from __future__ import annotations
 

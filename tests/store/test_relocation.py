@@ -148,7 +148,7 @@ def test_a_relocated_message_is_deleted_for_good() -> None:
 
 
 def test_a_container_that_cannot_be_read_is_left_alone() -> None:
-    """Its messages stay unchanged, it is reported once, and other containers are compacted in its place."""
+    """The container and its messages stay unchanged; it is reported once, and others are compacted in its place."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)

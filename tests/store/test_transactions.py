@@ -181,7 +181,7 @@ def test_a_message_is_kept_for_a_transaction_that_puts_it_on_a_queue(disk: Disk)
 
 @pytest.mark.parametrize("how", ["commit", "rollback", "decide to commit", "decide to roll back"])
 def test_a_prepared_transaction_survives_crashes(disk: Disk, how: str) -> None:
-    """E39, E42, E64: it keeps its locks through crashes until its outcome; a decision stays until it is forgotten."""
+    """E39, E42, E64: the transaction keeps its locks through crashes until its outcome; a decision, until forgotten."""
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")
     old, _ = store.put(a, b"old", NOW_US)
