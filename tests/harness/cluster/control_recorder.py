@@ -1,4 +1,4 @@
-"""Records the control messages of a cluster, as one of its members receives them: all receive the same."""
+"""A recorder of the control messages of a cluster, as one member receives them: all members receive the same."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.harness.cluster.cluster_harness import ClusterHarness
 
 class Said(NamedTuple):
     node: int
-    """Who said it."""
+    """The node of the sender."""
     payload: bytes
 
     @property
     def about(self) -> dict[str, Any]:
-        """Of what is told in words."""
+        """Return the fields of a control event; empty for other payloads."""
         event = events.decode(self.payload)
         return event.about if isinstance(event, events.ControlEvent) else {}
 
 
 def overhear(harness: ClusterHarness, at: int) -> list[Said]:
-    """All that is heard from now on by the member *at*, but acknowledgements and signs of life."""
+    """Record the events that member *at* applies from now on, except acknowledgements and `alive` messages."""
     said: list[Said] = []
     apply_loop = harness[at].core.apply_loop
     apply = apply_loop.apply

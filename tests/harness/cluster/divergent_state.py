@@ -12,7 +12,7 @@ from tests.harness.recovery.world import OPTIONS, MemoryWiring
 
 
 class MemoryAside:
-    """Beside the disk of a member in memory: what it had is a disk of its own."""
+    """Backups of the divergent state of a member in memory, each on a disk of its own."""
 
     def __init__(self, member: SimulatedMember) -> None:
         self._member = member
@@ -30,7 +30,7 @@ class MemoryAside:
         self.kept.clear()
 
     def numbers(self, which: int) -> list[int]:
-        """Of the messages on the queue, in the order that a broker would find there."""
+        """Return the numbers of the messages on `q` in backup *which*, in the order in which a broker recovers them."""
         disk, held = self.kept[which]
         wiring = MemoryWiring()
         wiring.put_back(held)

@@ -11,11 +11,11 @@ from tests.harness.cluster.group_harness import NODES, GroupHarness, payloads
 
 
 class GroupProperties:
-    """A suite: derive from it, and define the fixture `harness`."""
+    """A suite of tests; derive from it, and define the fixture `harness`."""
 
     @pytest.fixture
     def three(self, harness: GroupHarness) -> GroupHarness:
-        """A group of three."""
+        """Return a harness whose group has three members."""
         harness.form()
         return harness
 
@@ -109,7 +109,7 @@ class GroupProperties:
         with pytest.raises(GroupError, match="already joined"):
             member.join("again")
 
-    # ---- coming and going -------------------------------------------------------------------------------------------
+    # ---- joining and leaving ----------------------------------------------------------------------------------------
 
     def test_who_leaves_is_gone_and_comes_back_as_new(self, three: GroupHarness) -> None:  # D59
         before = three.members[3].me
@@ -216,7 +216,7 @@ class GroupProperties:
         assert other.me is None
         assert not payloads(three.received[3])
 
-    # ---- daemons and wires ------------------------------------------------------------------------------------------
+    # ---- daemons and links ------------------------------------------------------------------------------------------
 
     def test_what_a_paused_daemon_kept_is_heard_by_nobody(self, three: GroupHarness) -> None:  # rules 3 and 5
         before = three.members[3].me
@@ -231,7 +231,7 @@ class GroupProperties:
         three.all_heard(b"fresh")
         assert three.members[3].me != before
         assert not any(b"stale" in payloads(three.received[node]) for node in (1, 2))
-        if b"stale" not in payloads(three.received[3]):  # a daemon that goes on alone for a moment gives it back
+        if b"stale" not in payloads(three.received[3]):  # a daemon alone may deliver it to its own member
             assert three.members[1].dropped > 0, "it was under way"
             assert three.members[2].dropped > 0
         order.check(three.lives)

@@ -1,11 +1,11 @@
-"""A wire that loses packets: all frames between two interfaces are passed on, but each is lost with some probability.
+"""A link that loses packets: it forwards all frames between two interfaces, and loses each with some probability.
 
-`tc netem` does that where the kernel has it. This does it anywhere, beside the kernel, from a seed:
+`tc netem` does the same if the kernel supports it. This program runs anywhere, outside the kernel, from a seed:
 
     python -m tests.harness.cluster.lossy_wire ONE OTHER PERCENT SEED
 
-It ends when its input does. Frames keep what the kernel knows of them (`PACKET_VNET_HDR`), such as sums that are still
-to be computed.
+It ends at the end of its input. Frames keep their metadata from the kernel (`PACKET_VNET_HDR`), such as checksums that
+are still to be computed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 17
 def wire(name: str) -> socket.socket:
     end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL_FRAMES))
     end.setsockopt(SOL_PACKET, VNET_HDR, 1)
-    end.setsockopt(SOL_PACKET, IGNORE_OUTGOING, 1)  # else what is passed on would be heard here again
+    end.setsockopt(SOL_PACKET, IGNORE_OUTGOING, 1)  # otherwise forwarded frames would be received here again
     end.bind((name, 0))
     asked = struct.pack("iHH8s", socket.if_nametoindex(name), PROMISCUOUS, 0, b"")
     end.setsockopt(SOL_PACKET, ADD_MEMBERSHIP, asked)
@@ -49,7 +49,7 @@ def main() -> None:
                     frame = source.recv(MOST_BYTES)
                     if chance.random() >= loss:
                         target.send(frame)
-                except OSError:  # none is there, or the other end takes no more: that one is lost as well
+                except OSError:  # no frame is left, or the other end accepts no more: that frame is lost as well
                     break
 
 

@@ -1,4 +1,4 @@
-"""A client of a member's `$management`, which answers as it does through sockets."""
+"""A client of a member's `$management`, whose responses are those that a client receives over a socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Answer(NamedTuple):
 
 
 class Manager:
-    """Answers come when the world goes on."""
+    """A client on a connection of its own; its responses arrive when the harness runs."""
 
     def __init__(
         self, member: SimulatedMember, denial_reason: Any = lambda user, operation, name, *, pattern=False: ""
@@ -47,7 +47,7 @@ class Manager:
         self.member.do(self._post, request)
 
     def _post(self, request: bytes) -> None:
-        if self._requests.driver is not None:  # a member that does not serve has no link for it
+        if self._requests.driver is not None:  # there is no link to a member that does not serve
             self._requests.driver.receive([(1, request, 0)])
 
     @property

@@ -1,12 +1,15 @@
-"""A bus in one process: the in-process group for tests, and every fault that an engine was seen to have.
+"""A bus in one process, for groups in memory, with every fault that has been observed in an engine.
 
-A `MemoryNetwork` is the machines and the wires between them. It does what corosync does, as far as members can see it:
-a ring in which somebody can't be reached delivers nothing more; after `detection_s` rings are formed anew of those who
-reach each other; each process hears first who left, then who joined, then the new ring; and what waited in a daemon is
-then sent in the new ring, as old as it may be.
+A `MemoryNetwork` models the machines and the links between them. To members, it behaves as corosync does:
 
-All runs in one thread. What is left open by the promises of `bus.Bus` is drawn from the seed: how much a poll finds,
-and when quorum is told. Nothing happens by itself: `step`, called after the clock has moved, forms rings.
+* A ring with an unreachable node delivers no more messages.
+* After `detection_s`, new rings are formed from the nodes that reach each other.
+* Each process receives the departures first, then the arrivals, then the quorum of the new ring.
+* Frames that were pending in a daemon are then sent in the new ring, however old they are.
+
+Everything runs in one thread. Behavior that the contract of `bus.Bus` leaves open is drawn from the seed: the number of
+events that a poll returns, and the time at which quorum is reported. No ring forms by itself: call `step` after the
+clock has advanced.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from cairnmq.cluster.group.group import GroupError
 from cairnmq.cluster.group.group_events import Quorum
 
 PENDING_FRAMES = 64
-"""So much a daemon keeps that can't be sent now; beyond that it says try again."""
+"""The number of frames that a daemon keeps when it cannot send them; it refuses further frames."""
 
 
 @dataclass(slots=True)
@@ -36,16 +39,16 @@ class Ring:
 
 @dataclass(slots=True)
 class Daemon:
-    """One machine's corosync."""
+    """The corosync daemon of one machine."""
 
     node: int
     ring: Ring
     running: bool = True
     paused: bool = False
     pending: deque[tuple[MemoryBus, bytes | None]] = field(default_factory=deque)
-    """Frames to send, and None for a process that leaves."""
+    """Frames to send; None stands for a process that leaves."""
     unheard: list[tuple[str, BusMessage]] = field(default_factory=list)
-    """Messages delivered to its own processes while no other daemon could receive them."""
+    """Messages delivered to the daemon's own processes while no other daemon could receive them."""
     buses: list[MemoryBus] = field(default_factory=list)
     groups: dict[str, frozenset[BusAddress]] = field(default_factory=dict)
     """The addresses on the bus in each group, as this daemon sees them."""
@@ -55,7 +58,7 @@ class Daemon:
 
 
 class MemoryNetwork:
-    """Machines 1 to *configured*, all running and reaching each other."""
+    """Machines 1 to *configured*, all of which run and reach each other at the start."""
 
     def __init__(
         self, configured: int, seed: int = 0, clock: ManualClock | None = None, detection_s: float = 1.0
@@ -73,14 +76,14 @@ class MemoryNetwork:
         self._again: dict[int, int] = {}
 
     def bus(self, node: int) -> MemoryBus:
-        """A new process on that machine, not joined yet."""
+        """Return the bus of a new process on machine *node*, which has not joined yet."""
         self._pids += 1
         return MemoryBus(self, node, self._pids)
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
     def partition(self, *sides: Iterable[int]) -> None:
-        """Nodes reach those of their own side only; who is not named is alone."""
+        """Partition the network: nodes reach only nodes of the same side; a node in none of *sides* is isolated."""
         of = {node: number for number, side in enumerate(sides) for node in side}
         nodes = self.daemons
         self._cut = {(a, b) for a in nodes for b in nodes if a != b and of.get(a, -a) != of.get(b, -b)}
@@ -91,12 +94,12 @@ class MemoryNetwork:
         self._look()
 
     def cut_egress(self, node: int) -> None:
-        """Cuts the egress of a node: its frames reach only itself, until the others detect it."""
+        """Cut the egress of a node: its frames reach only itself, until the other nodes detect the failure."""
         self._cut |= {(node, other) for other in self.daemons if other != node}
         self._look()
 
     def kill_daemon(self, node: int) -> None:
-        """Its processes are told, and have to begin anew."""
+        """Kill the daemon of a node: its processes receive the error and must join again."""
         daemon = self.daemons[node]
         daemon.running = False
         daemon.paused = False
@@ -109,7 +112,7 @@ class MemoryNetwork:
         self._look()
 
     def start_daemon(self, node: int) -> None:
-        """Alone in a ring of its own, until the next rings are formed."""
+        """Start the daemon of a node, alone in its own ring until rings are formed again."""
         daemon = self.daemons[node]
         if not daemon.running:
             daemon.running = True
@@ -117,7 +120,7 @@ class MemoryNetwork:
             self._look()
 
     def pause_daemon(self, node: int) -> None:
-        """As SIGSTOP does. What its processes send meanwhile waits in it."""
+        """Pause the daemon of a node, as SIGSTOP does; frames that its processes send meanwhile stay pending in it."""
         self.daemons[node].paused = True
         self._look()
 
@@ -126,7 +129,7 @@ class MemoryNetwork:
         self._look()
 
     def kill_process(self, bus: MemoryBus, ghost: bool = False) -> None:
-        """As SIGKILL of a broker does; a *ghost* stays listed."""
+        """Kill a process, as SIGKILL does to a broker; a *ghost* stays in the member lists."""
         bus.dead = True
         bus.inbox.clear()
         daemon = self.daemons[bus.node]
@@ -134,22 +137,22 @@ class MemoryNetwork:
             self.submit(daemon, bus, None)
 
     def drop(self, sender: int, at: int = 0, count: int = 1) -> None:
-        """The next frames of *sender* are lost silently: at one node, or at all."""
+        """Lose the next *count* frames of *sender* silently: at node *at*, or everywhere if *at* is 0."""
         self._drops[sender, at] = self._drops.get((sender, at), 0) + count
 
     def try_again(self, node: int, count: int) -> None:
-        """Has a daemon refuse its next *count* frames."""
+        """Make the daemon of a node refuse its next *count* frames."""
         self._again[node] = count
 
     def quiet(self) -> None:
-        """No losses and no refusals that were asked for and did not come yet."""
+        """Cancel the requested losses and refusals that have not occurred yet."""
         self._drops.clear()
         self._again.clear()
 
     # ---- the engine -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Form rings anew where one has been broken for long enough."""
+        """Form new rings if one has been broken for `detection_s`."""
         now = self.clock.monotonic_s()
         due = [
             daemon.ring
@@ -177,7 +180,7 @@ class MemoryNetwork:
             self._order(daemon, bus, frame)
 
     def join(self, bus: MemoryBus) -> bool:
-        """Joins the bus; returns whether it could be done now."""
+        """Join the bus; return False if that is not possible now."""
         daemon = self.daemons[bus.node]
         if not daemon.running:
             raise GroupError(f"cluster node {bus.node}", "the daemon is not running", "start it")
@@ -189,14 +192,14 @@ class MemoryNetwork:
         return True
 
     def _mute(self, daemon: Daemon) -> bool:
-        """Returns whether a daemon receives from all others and reaches none: it goes on for a while."""
+        """Return whether a daemon receives from all others and reaches none: it continues for a while."""
         others = daemon.ring.nodes - {daemon.node}
         return bool(others) and all(
             (daemon.node, other) in self._cut and (other, daemon.node) not in self._cut for other in others
         )
 
     def _order(self, daemon: Daemon, bus: MemoryBus, frame: bytes | None) -> None:
-        """Delivers a frame to all members of the ring."""
+        """Deliver a frame to all members of the ring."""
         if frame is None:
             if bus in daemon.buses:
                 daemon.buses.remove(bus)
@@ -247,7 +250,7 @@ class MemoryNetwork:
         return fit and (a, b) not in self._cut and (b, a) not in self._cut
 
     def _look(self) -> None:
-        """After the machines or the wires have changed: is a ring broken, or could it be larger?"""
+        """Mark rings that are broken or could be larger, after a change of machines or links; unmark repaired ones."""
         now = self.clock.monotonic_s()
         for daemon in self.daemons.values():
             if not daemon.running or daemon.paused:
@@ -267,7 +270,7 @@ class MemoryNetwork:
         return daemon.ring is ring and self._component(node) == ring.nodes
 
     def _component(self, node: int) -> frozenset[int]:
-        """Returns the nodes that can form a ring with *node*: all reach all; lower numbers choose first."""
+        """Return the nodes that can form a ring with *node*: all reach all, and lower node numbers choose first."""
         free = sorted(self.daemons)
         while free:
             ring: list[int] = []
@@ -299,7 +302,7 @@ class MemoryNetwork:
                 self._send_pending(daemon)
 
     def _move(self, daemon: Daemon, ring: Ring, old: dict[int, tuple[Ring, dict[str, frozenset[BusAddress]]]]) -> None:
-        """First all who did not come along have left, then all who are met have joined."""
+        """Deliver the changes of a new ring: first the departures, then the arrivals, then the quorum."""
         before, groups = old[daemon.node]
         daemon.ring = ring
         daemon.unheard.clear()
@@ -316,7 +319,7 @@ class MemoryNetwork:
             bus.give(Quorum(2 * len(ring.nodes) > self.configured))
 
     def _send_again(self, ring: Ring) -> None:
-        """The cut was over before anybody noticed: what only its sender heard is heard by the others."""
+        """Deliver to the others what only the sender's node received, after a cut that ended before its detection."""
         for node in sorted(ring.nodes):
             for name, event in self.daemons[node].unheard:
                 for other in sorted(ring.nodes - {node}):
@@ -330,7 +333,7 @@ class MemoryNetwork:
 
 
 class MemoryBus:
-    """One process's `Bus` on a network in memory."""
+    """The `Bus` of one process on a network in memory."""
 
     def __init__(self, network: MemoryNetwork, node: int, pid: int) -> None:
         self._network = network
@@ -342,9 +345,9 @@ class MemoryBus:
         self.inbox: deque[BusEvent] = deque()
         self.dead = False
         self.asleep = False
-        """As a process under SIGSTOP: it hears nothing until it is woken."""
+        """Whether the process receives nothing, as under SIGSTOP."""
         self._joined: bool | None = None
-        """None: never asked to."""
+        """Whether the bus has joined; None if no join was requested, or after an error."""
         self._event_fd: int | None = None
 
     def join(self, name: str) -> None:
@@ -363,7 +366,7 @@ class MemoryBus:
         return bool(self._joined) and not self.dead and self._network.send(self, frame)
 
     def poll(self, limit: int) -> Iterable[BusEvent]:
-        """Sometimes less than there is."""
+        """Yield at most *limit* events; by chance, fewer than are available."""
         if self._joined is False and not self.dead:
             try:
                 self._joined = self._network.join(self)
@@ -382,7 +385,7 @@ class MemoryBus:
     def give(self, event: BusEvent) -> None:
         if self.dead:
             return
-        if isinstance(event, Quorum):  # the newest one is true, whatever it overtakes
+        if isinstance(event, Quorum):  # only the newest quorum is valid, even if it overtakes other events
             for older in [one for one in self.inbox if isinstance(one, Quorum)]:
                 self.inbox.remove(older)
         if isinstance(event, Quorum) and self._network.random.random() < 0.5:

@@ -14,7 +14,7 @@ def world_with(size: int = 3, **arguments: Any) -> ClusterHarness:
 
 
 def shaped(harness: ClusterHarness, **arguments: Any) -> ClusterHarness:
-    """It is started, and has the queues `q` with these arguments, and `dead`."""
+    """Start *harness*, and create the queue `q` with *arguments* and the queue `dead`."""
     harness.start()
     nodes = harness[1].broker.nodes
     made: list[object] = []
@@ -27,7 +27,7 @@ def shaped(harness: ClusterHarness, **arguments: Any) -> ClusterHarness:
 
 
 def content(number: int, *, annotations: dict[str, Any] | None = None, **fields: Any) -> bytes:
-    """A message whose body ends as `number_of` wants it."""
+    """Return a message whose body begins with its number, as `number_of` requires."""
     message = Message(body=number.to_bytes(4) + b"x" * 300, durable=True, **fields)
     if annotations:
         message.annotations = {symbol(key): value for key, value in annotations.items()}
@@ -48,7 +48,7 @@ def numbers(receiver: Receiver) -> list[int]:
 
 
 def takes(harness: ClusterHarness, node: int, count: int) -> Receiver:
-    """Another member's consumer, which gets so many."""
+    """Receive *count* messages with a new consumer on *node*; return the consumer."""
     receiver = Receiver(harness[node])
     harness.run(0.1)
     receiver.request(count)

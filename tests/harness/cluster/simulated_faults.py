@@ -9,18 +9,18 @@ from cairnmq.cluster.kernel.events import control
 from tests.harness.cluster.cluster_harness import ClusterHarness
 
 KILL, SLOW_DISK, SLEEP = 0.1, 0.82, 0.87
-"""Draws that mean these."""
+"""Draws that select these faults."""
 
 
 class Faults:
-    """Of one world."""
+    """The faults of one scenario."""
 
     def __init__(self, harness: ClusterHarness, random: random.Random, note: Callable[[str], None]) -> None:
         self.harness = harness
         self.random = random
         self.note = note
         self.hangs = False
-        """Members hang and resume, with few other faults, and none of the network."""
+        """Whether members only hang and resume, with few other faults and no network faults."""
 
     def fault(self) -> None:
         network, choice = self.harness.network, self.random.random()
@@ -69,7 +69,7 @@ class Faults:
                 member.stop()
 
     def _all_go(self) -> None:
-        """All at once, or nearly, and they come back in any order."""
+        """Stop or kill all members, at once or nearly so; by chance, start all again in random order."""
         how = self.random.choice(("stop", "kill", "cut"))
         pause = self.random.choice((0, 0, 1, 3))
         self.note(f"all-{how} {pause}")

@@ -13,7 +13,7 @@ from tests.harness.cluster.cluster_harness import ACCEPT, Connection, SimulatedM
 
 
 class Link(FakeTerminal):
-    """One on that connection."""
+    """A link of a transactional client."""
 
     def __init__(
         self, member: SimulatedMember, connection: Connection, *, to_client: bool = False, **terminus: Any
@@ -28,7 +28,7 @@ class Link(FakeTerminal):
 
 
 class Source(Link):
-    """One that receives."""
+    """A link on which the client receives."""
 
     def __init__(self, member: SimulatedMember, connection: Connection, address: str) -> None:
         super().__init__(member, connection, to_client=True, address=address)
@@ -36,9 +36,9 @@ class Source(Link):
         self.address = address
         self.presettled = False
         self.unsettled: dict[int, Any] = {}
-        """Entries by number, of what the client has."""
+        """The unsettled entries of the client, by message number."""
         self.on_forward: Callable[[Any, Any, bool], None] = lambda *_: None
-        """As of `world.Receiver`."""
+        """Called with the link, the content of each message, and False, like `cluster_harness.Receiver.on_forward`."""
 
     def forward(self, messages: Sequence[Forward]) -> None:
         for entry, content in messages:
@@ -52,7 +52,7 @@ class Source(Link):
 
 
 class Transactor:
-    """Works in one transaction after the other."""
+    """A client that runs one transaction at a time."""
 
     def __init__(self, member: SimulatedMember, queues: Sequence[str] = ("q", "r")) -> None:
         self.member = member
@@ -61,7 +61,7 @@ class Transactor:
         self.connection = Connection()
         self.queues = queues
         self.write = message
-        """A message by its number and size."""
+        """Returns the content of a message with the given number, size and durability."""
         self._requests = count(1)
         self.do: Callable[..., None] = member.do
         self._limits = dict.fromkeys(queues, 0)
@@ -85,7 +85,7 @@ class Transactor:
         return bool(self.closed or not self.member.runs(self.life) or failed or self.connection.expelled)
 
     def ask(self, request: bytes) -> int:
-        """The number of the request, which its answer has."""
+        """Send a request to the coordinator; return its delivery number, which the response refers to."""
         number = next(self._requests)
         self.do(self.control.driver.receive, [(number, request, 0)])
         return number
@@ -95,7 +95,7 @@ class Transactor:
 
     @property
     def txn_id(self) -> bytes:
-        """Of the transaction that was declared last."""
+        """The ID of the transaction declared last."""
         return self.control.declared_ids[-1]
 
     def send(self, name: str, numbers: Sequence[int], *, size_bytes: int = 10, durable: bool = True) -> None:
@@ -119,11 +119,11 @@ class Transactor:
         return self.ask(discharge(self.txn_id, fail=fail))
 
     def at_once(self) -> None:
-        """From here on nothing is heard before what it asks for."""
+        """Call the broker directly from now on, so that no event is processed before the next request."""
         self.do = lambda action, *args: action(*args)
 
     def leave(self, *, lost: bool = False) -> None:
-        """The connection ends."""
+        """Close the connection; *lost*: without a close frame."""
         if self.closed:
             return
         self.closed = True
@@ -137,5 +137,5 @@ class Transactor:
             if link.driver is not None:
                 held = [*link.unsettled.values()] if isinstance(link, Source) else []
                 link.driver.close(tuple(held), lost, not lost)
-            self.member.broker.drivers.link_closed(link)  # type: ignore[arg-type]  # the tests' terminals know less
+            self.member.broker.drivers.link_closed(link)  # type: ignore[arg-type]  # tests' terminals have fewer methods
         self.member.broker.drivers.connection_closed(self.connection)
