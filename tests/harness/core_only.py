@@ -1,9 +1,11 @@
-"""The thorough check of router guide C9: core-only code runs on the core only.
+"""The complete run-time check of router guide C9: core-only code runs on the core only.
 
-The guide marks such functions by their names (`_CT`) and trusts the reader. Here a run-time check does it: always on
-where it costs nothing that can be measured (`Terminal.note` and the end of each step), and thorough in tests: `guard`
-wraps every public method of the classes of the broker, of management and of the cluster. A thread of the broker's that
-calls one must play the core; threads of tests may, since where there is no core (`tests/broker`) they are it.
+The guide marks such functions by their names (`_CT`) and relies on reviewers. The broker always checks where the cost
+is
+not measurable (`Terminal.note` and the end of each step). In tests, `guard` wraps every public method of the classes of
+the broker, of management and of the cluster: a thread of the broker may call one only while it runs the core. Threads
+of
+tests may always call them, since without a core (`tests/broker`) they take its place.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ import cairnmq.management
 from cairnmq.router.kernel.core import Core
 
 FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent", "Feed", "Quotas"}
-"""What any thread may use: content is read by workers, a feed by the reader, a selector is a pure function."""
+"""Classes that any thread may use: workers read content, the reader reads a feed, a selector is a pure function."""
 FLOORS = (cairnmq.broker, cairnmq.management, cairnmq.cluster)
-"""Whose classes are the core's."""
+"""The packages whose classes belong to the core."""
 FREE_METHODS = {
     "core_share", "due_s", "is_manager", "is_routed", "may_fit", "most_connections", "resumes", "denial_reason",
     "denial_reason_in",
 }  # fmt: skip
-"""What any thread may ask a class of the core's."""
+"""Methods of core classes that any thread may call."""
 
 
 class _CurrentThread(threading.local):
-    """Return True on a thread of tests, or on one that runs the core now: these may call core-only code.
+    """The right of the current thread to call core-only code: a thread of tests, or one that runs the core now.
 
-    It is computed once for each thread: in tests of a cluster, the wrapped methods are called 50,000 times a second.
+    `may_call` is computed once per thread: in tests of a cluster, wrapped methods are called 50,000 times a second.
     """
 
     def __init__(self) -> None:
@@ -46,11 +48,11 @@ _current = _CurrentThread()
 
 
 class OffTheCore(AssertionError):
-    """Core-only code was called by a thread that does not play the core."""
+    """A call of core-only code by a thread that does not run the core."""
 
 
 def guard() -> int:
-    """Check all of it from now on; how many methods that are."""
+    """Check all calls from now on; return the number of wrapped methods."""
     _mark_steps()
     wrapped = 0
     for floor in FLOORS:
@@ -97,4 +99,4 @@ def _mark_steps() -> None:
         finally:
             _current.may_call = before
 
-    setattr(Core, "run", marked)  # noqa: B010  # mypy knows it for a method
+    setattr(Core, "run", marked)  # noqa: B010  # mypy treats it as a method

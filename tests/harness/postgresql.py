@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: Debian's, on a socket in a directory of its own, and gone with the tests."""
+"""A PostgreSQL server for tests: Debian's package, on a socket in a temporary directory that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from threading import Thread
 USER, PASSWORD, DATABASE = "cairn", "se-cret/@:1", "wiring"
 DEADLINE_S = 180
 PREPARED_TRANSACTIONS = 4
-"""Debian's default is none."""
+"""The limit of prepared transactions; Debian's default is 0."""
 _ACCOUNT = "postgres"
-"""PostgreSQL does not run as root."""
+"""The account of the server when tests run as root: PostgreSQL does not run as root."""
 _QUOTED = "se-cret%2F%40%3A1"
 
 
 def denial_reason() -> str:
-    """Why there can be no server; empty if there can."""
+    """Return the reason why no server can run; empty if one can."""
     if not _programs():
         return "PostgreSQL is not installed: as root, apt-get install postgresql"
     if os.getuid() == 0 and not shutil.which("setpriv"):
@@ -36,10 +36,10 @@ def _programs() -> str:
 
 
 class Server:
-    """Started by the constructor; may be stopped and started again."""
+    """A server that the constructor starts; it may be stopped and started again."""
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="cairn-pg-", dir="/tmp"))  # a socket's path has at most 107 bytes
+        self.path = Path(tempfile.mkdtemp(prefix="cairn-pg-", dir="/tmp"))  # the path of a socket has at most 107 bytes
         self._as_user: list[str] = []
         if os.getuid() == 0:
             account = pwd.getpwnam(_ACCOUNT)
@@ -62,7 +62,7 @@ class Server:
         return f"postgresql+psycopg://{user}:{password}@/{database}?host={self.path}"
 
     def sql(self, *statements: str, database: str = DATABASE) -> str:
-        """Do that as the one who may do everything; what psql printed."""
+        """Execute *statements* as the superuser, and return the output of psql."""
         done = subprocess.run(
             [f"{_programs()}/psql", "-h", str(self.path), "-U", USER, "-d", database, "-X", "-q", "-A", "-t",
              *(part for statement in statements for part in ("-c", statement))],
@@ -74,7 +74,7 @@ class Server:
         return done.stdout.strip()
 
     def start(self) -> None:
-        """Start, and wait until it lets in."""
+        """Start the server, and wait until it accepts connections."""
         command = [f"{_programs()}/postgres", "-D", self.data, "-k", str(self.path), "-c", "listen_addresses=",
                    "-c", f"max_prepared_transactions={PREPARED_TRANSACTIONS}"]  # fmt: skip
         self._process = subprocess.Popen([*self._as_user, *command], stderr=subprocess.PIPE, text=True, cwd="/")
@@ -89,7 +89,7 @@ class Server:
         Thread(target=self._process.stderr.read, daemon=True).start()
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
-        """Without a word to those who are connected, and without a checkpoint."""
+        """Stop the server, by default at once: it disconnects all clients, and writes no checkpoint."""
         self._process.send_signal(how)
         self._process.wait(DEADLINE_S)
 

@@ -17,7 +17,7 @@ CAIRNMQ = str(Path(sys.executable).with_name("cairnmq"))
 
 
 class BrokerProcess:
-    """A started broker. `lines` holds what it said so far."""
+    """A started broker; `lines` holds its output so far."""
 
     def __init__(
         self,
@@ -27,9 +27,10 @@ class BrokerProcess:
         preexec: Callable[[], None] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """*within*: makes of its command one that runs it somewhere else, such as in a network namespace.
+        """Start the broker.
 
-        *environment*: what it has besides that of the tests.
+        *within*: transforms the command, for example to run it in a network namespace.
+        *environment*: variables in addition to those of the tests.
         """
         self.process = subprocess.Popen(
             within([CAIRNMQ, "broker", "--store-dir", str(store_dir), *options]),
@@ -56,7 +57,7 @@ class BrokerProcess:
             self._changed.notify_all()
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line that *pattern* is found in, waited for."""
+        """Wait for the first line that contains *pattern*, and return the match."""
 
         def found() -> re.Match[str] | None:
             return next((match for line in self.lines if (match := re.search(pattern, line))), None)
@@ -72,12 +73,12 @@ class BrokerProcess:
         return int(self.wait_for(r"listening on [^\"]*:(\d+)(?:\"|$)")[1])
 
     def ready(self) -> BrokerProcess:
-        """Wait until clients are let in."""
+        """Wait until the broker accepts clients."""
         self.wait_for(r"\bbroker\.recovered\b")
         return self
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; the exit status."""
+        """Send a signal, wait for the end, and return the exit status."""
         self.process.send_signal(number)
         return self.wait()
 
@@ -89,7 +90,7 @@ class BrokerProcess:
 
 @contextmanager
 def broker(store_dir: Path, *options: str) -> Iterator[BrokerProcess]:
-    """A broker on a free port, ready for clients, killed at the end if it still runs."""
+    """Run a broker that is ready for clients, by default on a free port; kill it at the end if it still runs."""
     running = BrokerProcess(store_dir, *(options if "--port" in options else (*options, "--port", "0")))
     try:
         yield running.ready()

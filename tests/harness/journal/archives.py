@@ -1,4 +1,4 @@
-"""A log with an archive on disks in memory, and a record of all that was ever in it."""
+"""A log with an archive on disks in memory, and all records that were ever appended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.journal.logs import BIG, LOG_ID, SIZE, START, content, new_lo
 
 
 class ArchivedLog:
-    """A journal, its archive, and what was appended."""
+    """A journal, its archive, and the appended records."""
 
     def __init__(self, archive: Directory, directory: MemoryDirectory, **options: Any) -> None:
         self.archive = archive
@@ -40,14 +40,14 @@ class ArchivedLog:
         self.appended.append((lsn, payload))
 
     def fill(self, slots: int) -> None:
-        """Go on until so many more slots were begun."""
+        """Append records until *slots* more containers have been begun."""
         last = next(reversed(self.journal.extent.slots)) + slots
         while next(reversed(self.journal.extent.slots)) < last:
             self.put()
             self.journal.flush()
 
     def retire(self, *slots: int) -> None:
-        """Give up *slots*, all but the last by default, durably."""
+        """Retire *slots*, by default all but the last, and flush."""
         self.journal.retire(slots or list(self.journal.extent.slots)[:-1])
         self.put(10)
         self.journal.flush()
@@ -61,13 +61,13 @@ class ArchivedLog:
 
 
 def on_one_disk(**options: Any) -> ArchivedLog:
-    """Containers move into the archive."""
+    """Create a log whose archive is on the same disk, so that containers are moved into it."""
     directory = MemoryDirectory()
     return ArchivedLog(directory.beside("/archive"), directory, **options)
 
 
 def on_two_disks(**options: Any) -> ArchivedLog:
-    """Containers are copied into the archive."""
+    """Create a log whose archive is on another disk, so that containers are copied into it."""
     return ArchivedLog(MemoryDirectory("/archive"), MemoryDirectory(), **options)
 
 
@@ -76,7 +76,7 @@ def archived_slots(archive: Directory) -> list[int]:
 
 
 def history(archive: Directory, directory: Directory) -> list[tuple[int, bytes]]:
-    """The records in the archive and in the log, in order; nothing is in both."""
+    """Return the records of the archive and the log in order; check that no container is in both."""
     reader = LogReader(directory)
     complete = {lsn // SIZE: data for name, data in content(archive).items() if (lsn := archived_lsn(name)) is not None}
     for slot in reader.slots:
@@ -104,7 +104,7 @@ def blocks_of(slot: int, data: bytes) -> Iterator[Block]:
 
 
 def work(log: ArchivedLog, rng: random.Random, steps: int) -> None:
-    """Random traffic that leaves holes, with openings in between."""
+    """Run *steps* random operations, which leave reclaimed ranges and reopen the log now and then."""
     for _ in range(steps):
         action = rng.choice(["put", "put", "put", "fill", "fill", "retire", "retire", "open"])
         if action == "put":

@@ -1,4 +1,4 @@
-"""Logs on a disk in memory, for the tests of this folder."""
+"""Helpers for logs on a disk in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OWN = (RecordType.LOG_OPEN, RecordType.LOG_HOLES)
 
 
 class Read(NamedTuple):
-    """A record as the reader gave it."""
+    """A record as returned by the reader."""
 
     lsn: int
     head: RecordHead
@@ -49,7 +49,7 @@ def new_log(
 def reopen(
     directory: Directory, *, keep: int = 2, buffers: int = 10, clock: Clock | None = None, **options: Any
 ) -> tuple[Journal, OpenReport, list[Read]]:
-    """Open the log with *options* of `open_log`; also what it held but for its own records."""
+    """Open the log with *options* of `open_log`; return also the records that it held, except its own."""
     found: list[Read] = []
     journal, report = open_log(
         directory,
@@ -68,19 +68,19 @@ def records_of(block: Block) -> list[Read]:
 
 
 def scan(directory: Directory, from_lsn: int = 0) -> list[Block | Damage]:
-    """The whole log and its damage, as a tool sees it."""
+    """Return all blocks from *from_lsn* on, and the damage, as a tool reads them."""
     return list(LogReader(directory).scan(from_lsn))
 
 
 def blocks(directory: Directory) -> list[Block]:
-    """All blocks of a log that has no damage."""
+    """Return all blocks of a log; check that it has no damage."""
     found = scan(directory)
     assert not [damage for damage in found if isinstance(damage, Damage)]
     return [block for block in found if isinstance(block, Block)]
 
 
 def read_all(directory: Directory) -> list[Read]:
-    """All records of a log that has no damage, but for its own."""
+    """Return all records of a log without damage, except the log's own."""
     found = [read for block in blocks(directory) for read in records_of(block)]
     return [read for read in found if read.head.type not in OWN]
 
@@ -91,7 +91,7 @@ def advance_base(journal: Journal, base_lsn: int) -> None:
 
 
 def container_start(journal: Journal, lsn: int) -> int:
-    """The first LSN of the container that holds *lsn*."""
+    """Return the first LSN of the container that holds *lsn*."""
     return lsn - lsn % journal.container_bytes
 
 
@@ -100,12 +100,12 @@ def put(journal: Journal, payload: bytes) -> int:
 
 
 def container_of(directory: Directory, slot: int) -> str:
-    """The name of the file that holds *slot*."""
+    """Return the name of the file that holds *slot*."""
     return f"{LogReader(directory).heads.by_slot[slot].number:08d}.cairn"
 
 
 def patch(directory: Directory, name: str, at: int, data: bytes) -> None:
-    """Overwrite bytes of a file, durably."""
+    """Overwrite bytes of a file, and sync it."""
     file = directory.open(name, writable=True)
     file.write_at(at, data)
     file.sync()
@@ -113,7 +113,7 @@ def patch(directory: Directory, name: str, at: int, data: bytes) -> None:
 
 
 def flip(directory: Directory, name: str, at: int, mask: int = 1) -> None:
-    """Rot: flip bits of one byte, durably."""
+    """Simulate rot: flip bits of one byte, and sync the file."""
     file = directory.open(name)
     byte = file.read_at(at, 1)[0]
     file.close()
@@ -126,7 +126,7 @@ def flip_lsn(directory: Directory, lsn: int, mask: int = 1) -> None:
 
 
 def content(directory: Directory) -> dict[str, bytes]:
-    """Every byte of every file."""
+    """Return the content of every file, by name."""
     found = {}
     for name in directory.names():
         file = directory.open(name)
@@ -136,5 +136,5 @@ def content(directory: Directory) -> dict[str, bytes]:
 
 
 def with_crc(data: bytes, covered: int) -> bytes:
-    """*data* with a checksum at its start that holds for bytes 4 .. *covered*."""
+    """Return *data* with a valid checksum in its first 4 bytes, which covers the bytes from 4 to *covered*."""
     return struct.pack("<I", crc32c(data[4:covered])) + data[4:]

@@ -1,4 +1,4 @@
-"""A broker that loses messages: CairnMQ behind a proxy that now and then keeps one from its receiver, and accepts it.
+"""A broker that loses messages: CairnMQ behind a proxy that accepts some messages without forwarding them.
 
 Run as `python -m tests.harness.perftest.losing_broker PORT STORE_DIR`.
 """
@@ -22,7 +22,7 @@ MAIN = "from cairnmq.cli.main import main; main()"
 
 
 class Frames:
-    """Cuts a stream into frames; the protocol headers at its beginning count as such."""
+    """A parser that splits a stream into frames; protocol headers at the beginning count as frames."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -40,14 +40,14 @@ class Frames:
 
 
 class Thief:
-    """Looks at what goes to one client."""
+    """A filter of the frames to one client, which selects messages to lose."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._in_message = False
 
     def wants(self, frame: bytes) -> Transfer | None:
-        """The head of a message that is to be lost."""
+        """Return the head of the transfer if its message is to be lost, else None."""
         if not is_transfer(frame):
             return None
         head = read_transfer(frame)
@@ -70,7 +70,7 @@ def down(broker: socket, client: socket, thief: Thief) -> None:
                 broker.sendall(on_channel(p.frame(p.DISPOSITION, True, number, None, True, p.ACCEPTED_STATE), frame))
                 tag = frame[head.tag_at : head.tag_end]
                 fields = (Uint(head.handle), number, tag, Uint(0), False, False, None, None, None, True)
-                frame = on_channel(p.frame(p.TRANSFER, *fields), frame)  # it was given up: the session counts it
+                frame = on_channel(p.frame(p.TRANSFER, *fields), frame)  # an aborted delivery: the session counts it
             client.sendall(frame)
 
 

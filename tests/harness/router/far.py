@@ -1,4 +1,4 @@
-"""Another AMQP 1.0 container, for brokers to connect to: proton's engine as a server, driven by the test itself."""
+"""An AMQP 1.0 container that brokers connect to: proton's engine as a server, driven by the test's thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = count(1)
 
 
 class Far(Peer):
-    """It decides each frame itself, as `Peer` does; `links` were asked for by the broker and not answered yet."""
+    """A server that controls each frame, as `Peer` does. `links`: attached by the broker, and not answered yet."""
 
     def __init__(self, *, mechanisms: str = "ANONYMOUS") -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -25,7 +25,7 @@ class Far(Peer):
         self._name = f"far-{next(_numbers)}"
 
     def accept(self) -> Far:
-        """Wait for the broker to connect, and open."""
+        """Wait until the broker has connected and opened the connection, and open it."""
         assert select.select([self.listener], [], [], DEADLINE_S)[0], "the broker did not connect"
         self.sock, _ = self.listener.accept()
         self.sock.setblocking(False)
@@ -56,12 +56,12 @@ class Far(Peer):
             self._collector.pop()
 
     def asked(self) -> Any:
-        """The next link that the broker asks for."""
+        """Wait for the next link that the broker attaches, and return it."""
         self.wait(lambda: self.links, "a link to be asked for")
         return self.links.pop(0)
 
     def answer(self, link: Any, credit: int = 0) -> Any:
-        """Open it as it was asked for."""
+        """Attach *link* with the termini and modes that the broker requested; grant *credit*."""
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         link.snd_settle_mode, link.rcv_settle_mode = link.remote_snd_settle_mode, link.remote_rcv_settle_mode
@@ -77,7 +77,7 @@ class Far(Peer):
 
 
 def meanwhile(far: Far, peer: Peer, condition: Any, what: str = "") -> None:
-    """Wait for something that takes both sides."""
+    """Wait for a condition that requires progress of both connections."""
 
     def both() -> object:
         far._exchange()
@@ -87,7 +87,7 @@ def meanwhile(far: Far, peer: Peer, condition: Any, what: str = "") -> None:
 
 
 def begin(peer: Peer, far: Far, address: str, *, sends: bool, credit: int = 0, **options: Any) -> tuple[Any, Any]:
-    """A client's link, and the one that the other container has for it; both are open."""
+    """Open a client's link; return it and the corresponding link of the other container, both attached."""
     link = (peer.session.sender if sends else peer.session.receiver)(options.get("name", f"link-{time.monotonic_ns()}"))
     (link.target if sends else link.source).address = address
     if "second" in options:

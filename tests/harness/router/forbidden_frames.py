@@ -1,4 +1,4 @@
-"""Frames that the AMQP 1.0 specification forbids, as rows of a table, and the check of what each of them ends."""
+"""A table of frames that the AMQP 1.0 specification forbids, and a check of the scope that each of them ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINK, SESSION, CONNECTION = "detach", "end", "close"
 BODY = b"\x00\x53\x77\x43"
 INVALID = "amqp:invalid-field"
 DOUBLE = 1.5
-"""No field of any performative has this type."""
+"""A value of a type that no field of any performative has."""
 
 
 class Rule(NamedTuple):
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Frames on channel 0, and the error they are answered with."""
+    """Frames on channel 0, and the error with which the broker answers them."""
 
     name: str
     rule: Rule
@@ -55,7 +55,7 @@ FIELDS: dict[str, tuple[str, str]] = {
     "end": ("2.7.8", "error:error"),
     "close": ("2.7.9", "error:error"),
 }  # fmt: skip
-"""Section, and fields in order with their types; `!` marks mandatory ones."""
+"""The section, and the fields in order with their types; `!` marks mandatory ones."""
 
 CODES = {name: raw.OPEN + number for number, name in enumerate(FIELDS)}
 SOURCE = Described(Ulong(raw.SOURCE), ["q"])
@@ -74,7 +74,7 @@ VALID: dict[str, list[Any]] = {
 
 
 def performative(name: str, changes: dict[str, Any], *, channel: int = 0, payload: bytes = b"") -> bytes:
-    """A valid performative, but for the fields in *changes*."""
+    """Return a valid performative, except for the fields in *changes*."""
     fields = list(VALID[name])
     for number, (field, _, _) in enumerate(fields_of(name)):
         if field in changes:
@@ -83,7 +83,7 @@ def performative(name: str, changes: dict[str, Any], *, channel: int = 0, payloa
 
 
 def fields_of(name: str) -> list[tuple[str, str, bool]]:
-    """Names, types, and whether they are mandatory."""
+    """Return the name and type of each field, and whether it is mandatory."""
     found = []
     for field in FIELDS[name][1].split():
         field_name, kind = field.rstrip("!").split(":")
@@ -103,11 +103,11 @@ def scope_of(name: str, field: str) -> str:
 
 
 class Witness:
-    """A connection beside the others, on which messages are accepted."""
+    """A separate connection whose messages must still be accepted."""
 
     def __init__(self, port: int) -> None:
         self._raw = Raw(port, opening("witness"), begin(), attach("w", 0, "witnessed"))
-        while len(self._raw.until("flow").fields) < 7:  # one of the session
+        while len(self._raw.until("flow").fields) < 7:  # a flow of the session only
             pass
         self._sent = 0
 
@@ -121,16 +121,16 @@ class Witness:
 
 
 def connected(port: int) -> Raw:
-    """A connection with a link `out` on handle 0 of channel 0, and `beside` on handle 0 of channel 1."""
+    """Open a connection with a link `out` on handle 0 of channel 0, and `beside` on handle 0 of channel 1."""
     one = Raw(port, opening("raw"), begin(), begin(1), attach("out", 0, "q"), attach("beside", 0, "q", channel=1))
-    for _ in range(2):  # in either order
-        while len(one.until("flow").fields) < 7:  # one of a session
+    for _ in range(2):  # the two flows may arrive in either order
+        while len(one.until("flow").fields) < 7:  # a flow of a session only
             pass
     return one
 
 
 def check_scope(port: int, witness: Witness, case: Case) -> None:
-    """Send the frames of *case*: the error ends its scope and no more, also beside its session and connection."""
+    """Send the frames of *case*; check that the error ends its scope, and no link, session or connection beside it."""
     with connected(port) as one:
         one.say(*case.said)
         ended = one.until(case.scope)

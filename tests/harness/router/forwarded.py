@@ -10,7 +10,7 @@ from tests.harness.clients.peers import Peer
 
 
 def sender_to(peer: Peer, address: str, **options: Any) -> Any:
-    """A sender that may have no credit yet."""
+    """Return an attached sender, which may have no credit yet."""
     link = peer.session.sender(f"sender-{address}-{id(options)}")
     if "second" in options:
         link.rcv_settle_mode = Link.RCV_SECOND
@@ -18,14 +18,14 @@ def sender_to(peer: Peer, address: str, **options: Any) -> Any:
 
 
 def receiving(peer: Peer, address: str, credit: int = 0, *, settled: bool = False) -> Any:
-    """A receiver whose credit has reached the broker."""
+    """Return a receiver whose credit has reached the broker."""
     link = peer.receiver(address, credit, settled=settled)
     peer.settle_down()
     return link
 
 
 def taken(peer: Peer, receiver: Any, number: int) -> list[Any]:
-    """The bodies of the next messages, which are accepted."""
+    """Receive and accept the next *number* messages; return their bodies."""
     received = peer.take(receiver, number)
     for one in received:
         one.accept()
@@ -34,6 +34,6 @@ def taken(peer: Peer, receiver: Any, number: int) -> list[Any]:
 
 
 def settled(peer: Peer, deliveries: list[Any]) -> list[int]:
-    """The outcomes of these, once they are all settled."""
+    """Wait until all *deliveries* are settled; return their outcomes."""
     peer.wait(lambda: all(one.settled for one in deliveries), "all to be settled")
     return [one.remote_state for one in deliveries]

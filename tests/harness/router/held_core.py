@@ -1,4 +1,4 @@
-"""Hold up the core of a running broker."""
+"""Suspension of the core of a running broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cairnmq.broker_plugin.run import RunningBroker
 
 @contextmanager
 def core_held_up(broker: RunningBroker) -> Iterator[None]:
-    """Nobody gets to play the core; the workers go on."""
+    """Keep all threads from running the core; workers continue."""
     with broker._core._role:
         yield
     broker._core.ring()

@@ -1,4 +1,4 @@
-"""Brokers that are joined, for tests: started so that they know each other, and looked into."""
+"""Connected brokers for tests: start them, and inspect their view of the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATTERNS: dict[str, Any] = {"anycast": ("any.*",), "multicast": ("all.*",)}
 
 
 def until(condition: Callable[[], object], what: str = "") -> None:
-    """Wait for something that a broker does by itself."""
+    """Wait for a condition that a broker fulfills by itself."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline_s, f"{what or 'what was waited for'} did not happen"
@@ -22,13 +22,13 @@ def until(condition: Callable[[], object], what: str = "") -> None:
 
 
 def start(start_broker: StartBroker, name: str, *others: RunningBroker, **options: Any) -> RunningBroker:
-    """A broker that has connections to *others*, and is called *name*."""
+    """Start a broker with the container ID *name* and connectors to *others*."""
     urls = tuple(f"amqp://127.0.0.1:{other.port}?role=inter-router&name=to-{other.port}" for other in others)
     return start_broker(container_id=name, connect_to=urls, **{**PATTERNS, **options})
 
 
 def reached(broker: RunningBroker) -> set[str]:
-    """The other brokers that it knows a way to."""
+    """Return the names of the brokers to which *broker* has a route."""
     return set(broker._broker.remote.network.topology.next_hops)
 
 
@@ -38,7 +38,7 @@ def all_reach_all(*brokers: RunningBroker) -> None:
 
 
 def knows_receivers(broker: RunningBroker, address: str, *names: str, multicast: bool = False) -> None:
-    """Wait until *broker* knows that exactly these others have receivers there."""
+    """Wait until *broker* knows receivers at *address* on exactly the brokers *names*."""
 
     def known() -> bool:
         found = broker._broker.remote.network.topology.receivers_of(address, multicast=multicast)

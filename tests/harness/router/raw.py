@@ -1,4 +1,4 @@
-"""Frames as bytes, for what no client library would send, and what a broker answers to them."""
+"""Frames as bytes, for input that no client library sends, and the broker's answers to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_S = 180.0
 
 
 class Frame(NamedTuple):
-    """One performative."""
+    """A frame: a performative and its payload."""
 
     name: str
     channel: int
@@ -28,7 +28,7 @@ class Frame(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The condition of a detach, end or close; empty if it has none."""
+        """The condition of a detach, end or close frame; empty if it has none."""
         place = {"detach": 2, "end": 0, "close": 0}[self.name]
         if len(self.fields) <= place or self.fields[place] is None:
             return ""
@@ -72,7 +72,7 @@ def transfer(
 
 
 class Raw:
-    """A connection on which the test says every byte."""
+    """A connection whose bytes the test chooses."""
 
     def __init__(self, port: int, *said: bytes) -> None:
         self._start(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S), *said)
@@ -81,7 +81,7 @@ class Raw:
         self.sock = sock
         self._held = b""
         self.longest_bytes = 0
-        """Of all frames that came."""
+        """The size of the longest frame received."""
         self.ended = False
         self.say(AMQP, *said)
         while len(self._held) < 8 and self._read():
@@ -93,7 +93,7 @@ class Raw:
         self.sock.sendall(b"".join(said))
 
     def hear(self) -> Frame | None:
-        """The next frame that is not empty; None at the end of the connection."""
+        """Return the next frame that is not a heartbeat; None at the end of the connection."""
         while True:
             size = int.from_bytes(self._held[:4]) if len(self._held) >= 4 else 0
             if size and len(self._held) >= size:
@@ -105,7 +105,7 @@ class Raw:
                 return None
 
     def until(self, name: str, **wanted: Any) -> Frame:
-        """The next frame of that name, and on that channel, if one is given."""
+        """Read up to the next frame with this *name* (and *channel*, if given), and return it."""
         deadline_s = time.monotonic() + DEADLINE_S
         last: Frame | None = None
         while time.monotonic() < deadline_s:
@@ -117,7 +117,7 @@ class Raw:
         raise TimeoutError(name)
 
     def rest(self) -> list[Frame]:
-        """All that comes until the broker ends the connection."""
+        """Return all frames up to the end of the connection."""
         found = []
         while (one := self.hear()) is not None:
             found.append(one)
@@ -160,4 +160,7 @@ def symbols(*names: str) -> Array:
 
 
 Say = Callable[..., Raw]
-"""The fixture `say`: what is said once a session is there; *session*, *port* and *container* if others are wanted."""
+"""The type of the fixture `say`, which opens a connection and a session, and sends the given frames.
+
+Options: `session` (bytes of the begin frame), `port`, `container`.
+"""

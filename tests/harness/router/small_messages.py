@@ -8,9 +8,10 @@ from tests.harness.clients.peers import Peer
 
 
 def small_ones_pass(peer: Peer, stalled: Peer) -> None:
-    """For so long that what comes for the other one would have been held, and as many as each disk takes soon.
+    """Check that small messages pass for at least 2 s, longer than buffered data of *stalled* would hold them up.
 
-    That one reads nothing meanwhile, and says that it lives. Its sender says nothing, and is missed after a minute.
+    The count is at least 20, which any disk stores in that time. *stalled* reads nothing meanwhile, but sends
+    heartbeats. Its sender is silent, and would be disconnected after a minute.
     """
     sender, receiver = peer.sender("small"), peer.receiver("small", 100_000)
     begun_s, passed = time.monotonic(), 0

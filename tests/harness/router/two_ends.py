@@ -1,7 +1,7 @@
-"""A client, a broker and another container whose links are one, in one thread: what is under way waits to be passed on.
+"""A client, a broker and another container with one common link, in one thread; the test forwards frames in transit.
 
-The two ends are by the specification's letter (2.6.7), more exact than any library: what the one may send it knows from
-the flow that it has read, and the other one counts what it asked for.
+Both ends follow the specification to the letter (2.6.7), more exactly than any library: the sender's credit is derived
+from the last flow that it has read, and the receiver counts the messages that it requested.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ PAYLOAD = b"\x00\x53\x77\xa1\x01x"
 
 
 class End:
-    """One of the two, and its connection with the broker."""
+    """One end of the link, and its connection with the broker."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
         self.said: deque[bytes] = deque()
-        """Frames that are on their way to the broker."""
+        """Frames in transit to the broker."""
         self._told = b""
         self._header = 8
         self.received: deque[Frame] = deque()
-        """On their way from it."""
+        """Frames in transit from the broker."""
         self.count = 0
-        """Its own view of the link's delivery-count."""
+        """The link's delivery-count in this end's view."""
         self.limit = 0
-        """And of how far that may go: delivery-count and credit."""
+        """The link's limit in this end's view: delivery-count plus credit."""
         self.drain = False
         self.messages = 0
         self.transfers = 0
         self.window = 0
-        """Up to how many transfers it may send."""
+        """The number of transfers that the session permits."""
         self.ends: list[Frame] = []
-        """What the broker said of the end of the link, its session and the connection."""
+        """The detach, end and close frames of the broker."""
 
     @property
     def credit(self) -> int:
         return self.limit - self.count
 
     def pull(self) -> None:
-        """Have the broker say what it has to say."""
+        """Take the frames that the broker has to send."""
         while said := written_by(self.terminal):
             self._told += said
         if self._header and len(self._told) >= 8:
@@ -77,7 +77,7 @@ class End:
             self._told = self._told[size:]
 
     def say(self, most: int) -> None:
-        """Pass on what is on its way to the broker, up to so many frames."""
+        """Transfer at most *most* frames in transit to the broker."""
         data = b"".join(self.said.popleft() for _ in range(min(most, len(self.said))))
         if data:
             self.terminal.receive(data)
@@ -109,14 +109,14 @@ class End:
 
 
 class Receiver(End):
-    """The one that messages go to."""
+    """The receiving end of the link."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(terminal)
         self.most = 0
-        """The furthest limit of all: the sender may not have heard of those that came later."""
+        """The highest limit so far: the sender may not have read lower limits of later flows."""
         self._inside = False
-        """A message that goes on."""
+        """Whether the last transfer has `more` set."""
 
     def ask(self, more: int, *, drain: bool = False) -> None:
         self.limit = max(self.limit + more, self.count)
@@ -136,13 +136,13 @@ class Receiver(End):
 
     def on_flow(self, next_incoming: Any, window: int, *rest: Any) -> None:
         _, _, _, count, _, _, _ = rest
-        if count > self.count:  # it has given credit back
+        if count > self.count:  # the sender has returned credit
             self.count = count
             self.limit = max(self.limit, self.count)
 
 
 class Sender(End):
-    """The one that messages come from; it has as many as there is credit for."""
+    """The sending end of the link, with a message for each credit."""
 
     def on_flow(self, next_incoming: Any, window: int, *rest: Any) -> None:
         _, _, _, count, credit, _, drain = rest
@@ -162,7 +162,7 @@ class Sender(End):
             self.transfers += 1
 
     def give_back(self) -> None:
-        """Answer a drain: there is nothing more now."""
+        """Answer a drain: return all credit."""
         if self.drain and self.credit > 0:
             self.count = self.limit
             self.flow(0)
@@ -175,7 +175,7 @@ class _Lines:
 
 
 class TwoEnds:
-    """A client's link over a link route, open. Context manager."""
+    """A context manager: an open link of a client over a link route."""
 
     def __init__(self, *, to_client: bool) -> None:
         self.site = site = Site(container_id="near")
@@ -201,7 +201,7 @@ class TwoEnds:
         self.sender.window = 16
 
     def work(self) -> None:
-        """Have the broker do a part of what it has to do."""
+        """Run the core of the broker, and one worker that has work to do."""
         self.site.core.run_all()
         if self.site.failure is not None:
             raise self.site.failure
@@ -209,7 +209,7 @@ class TwoEnds:
             self.site.woken.popleft().do_work()
 
     def _settle(self, *ends: End) -> None:
-        """Have the broker hear all that is said, and say all that it has to say."""
+        """Transfer all frames of *ends* to the broker, and take all its frames, until it has no work left."""
         while True:
             for end in ends:
                 end.say(len(end.said))
@@ -220,7 +220,7 @@ class TwoEnds:
                 return
 
     def quieten(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Until nothing is on its way."""
+        """Transfer frames in both directions until none is in transit."""
         ends = self.client, self.far
         while True:
             self._settle(*ends)

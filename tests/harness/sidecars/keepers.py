@@ -1,4 +1,4 @@
-"""The process that keeps the sidecars of a running broker."""
+"""The process that maintains the column indexes (sidecars) of a running broker."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def fill(running: BrokerProcess, count: int) -> None:
 
 
 def keeper_of(running: BrokerProcess, of: str = "sidecars") -> int:
-    """The process that the broker started for these; for a moment that still looks like the broker."""
+    """Wait for the keeper process of *of*, and return its ID; before its exec, it has the broker's command line."""
     found: list[int] = []
 
     def is_found() -> bool:
         found.clear()
-        with suppress(OSError):  # a thread or a process may end while it is looked at
+        with suppress(OSError):  # a thread or process may end during the scan
             threads = Path(f"/proc/{running.process.pid}/task").iterdir()
             children = {int(pid) for thread in threads for pid in (thread / "children").read_text().split()}
             module = f"cairnmq.analytics.{of}.keeper"

@@ -1,4 +1,4 @@
-"""A process of its own: a query writes a journal's records to Parquet until it is killed. Arguments: store, target."""
+"""A process with a query that writes a journal's records to Parquet until it is killed. Arguments: store, target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONF = {
 
 
 def start(spark: object, store: str, target: str, *, available_now: bool) -> StreamingQuery:
-    """The query; run again it goes on where it was."""
+    """Start the query; after a restart it continues where it stopped."""
     reader = spark.readStream.format("journal").option("slot", "parquet").option("maxBytesPerTrigger", "2m")  # type: ignore[attr-defined]
     reader = reader.option("copies", "all").option("maxPartitionBytes", "512k").option("verify", "full")
     writer = reader.option("columns", COLUMNS).load(store).writeStream.format("parquet")

@@ -1,4 +1,4 @@
-"""A real broker that is killed, and clients that note what it confirmed: the truth about what a reader has to find."""
+"""A real broker that is killed, and clients that record its confirmations: the reference for a reader's results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wait_for(what: Callable[[], object]) -> None:
 
 
 class Broker:
-    """A broker process on a port of its own, that comes back there."""
+    """A broker process that restarts on the same port."""
 
     def __init__(self, store: Path, *options: str) -> None:
         self.port = free_port()
@@ -43,19 +43,22 @@ class Broker:
         self.start()
 
     def stop(self) -> None:
-        """At the end, however that came."""
+        """Kill the process if it still runs."""
         if self.process.process.poll() is None:
             self.process.process.kill()
             self.process.wait()
 
 
 class Clients:
-    """A producer and a consumer of one broker: nine of ten messages pass, each tenth stays. They come back for ever."""
+    """A producer and a consumer of one broker, which reconnect until stopped; one message in ten stays on a queue."""
 
     def __init__(self, port: int, is_far_ahead: Callable[[], bool] = lambda: False) -> None:
-        """*is_far_ahead*: of a slow reader; then ten messages a second are sent, and no more."""
+        """Start the clients.
+
+        *is_far_ahead*: returns whether a slow reader is far behind; the rate is then limited to ten messages a second.
+        """
         self.confirmed: list[int] = []
-        """Numbers of messages, which are their AMQP message-ids, in the order of sending."""
+        """The numbers of confirmed messages in the order of sending, which are their AMQP message-ids."""
         self._port, self._is_far_ahead = port, is_far_ahead
         self._number = 0
         self._failed: BaseException | None = None
@@ -68,13 +71,13 @@ class Clients:
         return [number for number in self.confirmed if number % 10 == 0]
 
     def goes_on(self) -> bool:
-        """True; raises what ended them."""
+        """Return True, or raise the error that ended the clients."""
         if self._failed is not None:
             raise AssertionError("the clients ended") from self._failed
         return True
 
     def come_on(self) -> None:
-        """Until what was confirmed before is known to be durable: the block behind a block says so."""
+        """Wait for 20 more confirmations, whose blocks show that all messages confirmed before are durable."""
         goal = len(self.confirmed) + 20
         wait_for(lambda: self.goes_on() and len(self.confirmed) >= goal)
 
@@ -88,7 +91,7 @@ class Clients:
                 try:
                     self._work()
                 except (ProtonException, OSError):
-                    self._stop.wait(0.05)  # it was killed, and is not there yet
+                    self._stop.wait(0.05)  # the broker was killed, and does not listen yet
         except BaseException as error:
             self._failed = error
             raise

@@ -1,4 +1,4 @@
-"""A disk that is soon full, and somebody who holds what is on it."""
+"""A disk with a small capacity, and a backup that holds a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory
 
 
 class SmallDisk(FaultyDirectory):
-    """A disk that takes so many bytes. Others can take what is left."""
+    """A disk with a capacity; the test may lower it as if other programs used the space."""
 
     def __init__(self, inner: Directory, capacity_bytes: int) -> None:
         super().__init__(inner, self._refuse)
@@ -33,7 +33,7 @@ class SmallDisk(FaultyDirectory):
 
 
 class Held:
-    """A backup that holds the store for ever."""
+    """A backup that holds the store until the hold is broken."""
 
     def __init__(self) -> None:
         self.is_there = False

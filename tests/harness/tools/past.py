@@ -23,11 +23,11 @@ SMALL = replace(OPTIONS, container_bytes=1 << 17, min_container_bytes=1 << 17, r
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 class Past:
-    """A store with an archive, and what was on its queues behind each of its changes."""
+    """A store with an archive, and the contents of its queues after each change."""
 
     def __init__(self, archive: str, seed: int = 0, *, archives: bool = True) -> None:
         self.files = MemoryDirectory()
@@ -39,7 +39,7 @@ class Past:
         self.queues = [queue(self.store, name) for name in "ab"]
         self.on: Queues = {one: [] for one in self.queues}
         self.points: list[tuple[int, Queues]] = []
-        """LSN to what was there as of it."""
+        """Pairs of an LSN and the contents of the queues as of that LSN."""
         self.contents: dict[int, bytes] = {}
         self.note()
 
@@ -49,7 +49,7 @@ class Past:
         return store
 
     def note(self) -> None:
-        while self.store.journal.has_unsealed:  # a flush may leave a record of the log's own behind
+        while self.store.journal.has_unsealed:  # a flush may leave an unflushed record of the log itself
             self.store.kick()
         self.points.append((self.store.next_lsn, {one: list(ids) for one, ids in self.on.items() if ids}))
 
@@ -87,7 +87,7 @@ class Past:
             self.note()
 
     def transact(self, on: int) -> None:
-        """Take two and put two, in a transaction that is prepared or not, committed or not."""
+        """Dequeue two messages and enqueue two in a transaction, prepared or not, committed or rolled back."""
         how = self.rng.randint(0, 3)
         tx = self.store.transactions.begin(NOW_US, xid=b"xid%d" % len(self.points) if how >= 2 else b"")
         taken = self.on[on][:2]
@@ -142,7 +142,7 @@ class Past:
 
 
 def lived(path: str, seed: int, steps: int, *, archives: bool) -> tuple[Past, Journal]:
-    """A random history that is at rest, and a look at its store, which is laid out in the directory *path*."""
+    """Create a random history that ends at rest; return it, and the journal of its store in the directory *path*."""
     past = Past(f"{path}/archive", seed, archives=archives)
     for _ in range(steps):
         past.step()
