@@ -38,11 +38,11 @@ class Operation(NamedTuple):
 
 
 Shown = dict[int, list[int]]
-"""Queue id to the ids of the messages on it, in order."""
+"""Queue ID to the IDs of the messages on it, in order."""
 IN_DOUBT = 0
-"""As if on this queue stand the numbers of the transactions that are prepared, or were decided on."""
+"""The pseudo queue that holds the numbers of prepared and decided transactions."""
 Intention = tuple[str, int, int]
-"""Enqueue or dequeue, a message, a queue."""
+"""Kind of operation (enqueue or dequeue), message, queue."""
 
 
 def number_of(xid: bytes) -> int:
@@ -61,7 +61,7 @@ class History:
         self.contents: dict[int, bytes] = {}
         self.queues: frozenset[int] = frozenset()
         self.intended: dict[int, frozenset[Intention]] = {}
-        """What each transaction that was ever prepared is going to do."""
+        """The intended operations of each transaction that was ever prepared."""
 
     def did(self, lsn: int, kind: Literal["enqueue", "dequeue"], message_id: int, queue_id: int) -> None:
         self.operations.append(Operation(lsn, kind, message_id, queue_id))
@@ -132,7 +132,7 @@ def check(history: History, confirmed_lsn: int, store: JournalStore, report: Rec
 class Expectation:
     """The permitted results of a recovery after *history*, which was confirmed below *confirmed_lsn*.
 
-    Created once for a moment, and used for each state in which a crash may leave it.
+    One instance serves all states in which a crash at a moment may leave the store.
     """
 
     def __init__(self, history: History, confirmed_lsn: int) -> None:

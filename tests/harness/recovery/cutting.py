@@ -1,4 +1,4 @@
-"""A step in which the power fails: what is explored behind it has met one more crash than its path says."""
+"""A step with a power cut: states explored after it have had one more crash than their path shows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from tests.harness.recovery.states import Crash
 from tests.harness.recovery.world import World
 
 RECENT = 12
-"""So many of the last operations on the disk the power may fail at."""
+"""The number of recent disk operations at which the power may fail."""
 
 
 def power_cut(world: World, since: int = -RECENT) -> None:
-    """The power fails at one of the moments from *since* on, and some of what is pending is left."""
+    """Cut the power at a random moment from *since* on, keep some pending changes, recover, and check the result."""
     store = world.store
     assert store is not None
     if world.through is not None:
-        return  # that disk fails in its own way, and no moment of it is held
+        return  # a faulty disk fails by itself, and its moments are not recorded
     recent = [moment for moment in world.moments[since:] if not moment.recovering]
     unsure = [moment for moment in recent if moment.disk.pending()]
     crash = Crash(world.random.choice(unsure or recent or [world.now("power cut")]))

@@ -1,4 +1,4 @@
-"""Stores whose history is known record by record, and checks of what is left after damage: for tests of bad files."""
+"""Stores whose history is known record by record, and checks of their contents after damage: for tests of bad files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUES = ("orders", "bills")
 
 OnQueues = dict[str, list[bytes]]
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
-"""Where a sync costs nothing: hundreds of stores are made."""
+"""A directory in which syncs are free, since hundreds of stores are created."""
 
 
 def content_of(store: JournalStore, message_id: int) -> bytes:
@@ -55,22 +55,22 @@ class Whole:
     path: Path
     shown: OnQueues = field(default_factory=dict)
     ever: OnQueues = field(default_factory=lambda: defaultdict(list))
-    """Everything that was ever put on a queue, in order."""
+    """All messages that were ever enqueued on each queue, in order."""
     ids: dict[bytes, int] = field(default_factory=dict)
     needed: dict[bytes, set[int]] = field(default_factory=dict)
-    """Of a live message, the LSNs of the records that it consists of."""
+    """The LSNs of the records of each live message."""
     dequeues: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Message and queue id to the LSNs of the records that say it is off the queue, the copies among them too."""
+    """The LSNs of dequeue records, copies included, by message and queue ID."""
     blocks: list[tuple[str, int, int, int]] = field(default_factory=list)
-    """File, first byte, end byte without the padding, LSN."""
+    """The file, first byte, end byte (without padding) and LSN of each block."""
     container_of: dict[int, str] = field(default_factory=dict)
-    """Slot of the log to the file."""
+    """The file of each slot of the log."""
     holes: list[int] = field(default_factory=list)
-    """The first slot of each."""
+    """The first slot of each reclaimed range."""
     free: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"Whole({self.path})"  # not all fields
+        return f"Whole({self.path})"  # omits the long fields
 
     @property
     def journal(self) -> Path:
@@ -143,7 +143,7 @@ class History:
 
 
 def with_holes(path: Path, older: Path | None = None) -> Whole:
-    """Write a store with a slow message in the oldest container, a hole behind it, live messages, and a free container.
+    """Write a store with a slow message, a hole behind its container, further live messages, and a free container.
 
     *older* receives a copy of the store from the time when the container behind the hole was being filled.
     """
@@ -215,7 +215,7 @@ def any_store(path: Path, seed: int) -> Whole:
 
 
 def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touched: Callable[[int], bool]) -> None:
-    """Check what was salvaged; *touched* returns whether the damage hit the block of a record's LSN."""
+    """Check the salvaged messages; *touched* returns whether the damage affects the block of a record's LSN."""
     for queue, contents in complete.shown.items():
         for content in contents:
             if not any(map(touched, complete.needed[content])):
@@ -236,7 +236,7 @@ def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touc
 
 
 def tree(path: Path) -> dict[str, bytes | str]:
-    """Return the contents of all files but the lock, which has the ID of the last process, and the types of others."""
+    """Return the contents of all files, and the types of other entries, except the lock, which has a process ID."""
     found: dict[str, bytes | str] = {}
     for file in sorted(path.rglob("*")):
         if file.name == "lock":

@@ -1,8 +1,8 @@
-"""Mistakes somebody could make in the journal or the store; `test_seeded_defects.py` puts them in, and its neighbours'.
+"""Seeded defects in the journal and the store, which `test_seeded_defects.py` injects with those of other modules.
 
-What a second line of defence hides in every state a legal crash leaves is put in together with that line: a reader
-that accepts stale LSNs is stopped by the chain, one that does not follow the chain by the LSNs and by the sync at a
-container's end.
+If a second safeguard hides a defect in every state that a legal crash leaves, the defect also disables that safeguard:
+a reader that accepts stale LSNs is stopped by the chain of blocks, and one that does not follow the chain is stopped by
+the LSNs and by the sync at the end of a container.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def no_sync_of(patch: pytest.MonkeyPatch, which: Callable[[str], bool]) -> None:
     patch.setattr(MemoryFile, "sync", lambda self: None if which(self.name) else real(self))
 
 
-# ---- claims ---------------------------------------------------------------------------------------------------------
+# ---- durability claims ----------------------------------------------------------------------------------------------
 
 
 @defect
@@ -122,7 +122,7 @@ def damage_is_never_torn(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def damage_is_passed_over(patch: pytest.MonkeyPatch) -> None:
-    """Reading goes on at the next whole block, whatever lies between."""
+    """Continue reading at the next complete block, whatever lies between."""
 
     def successor(self: LogReader, lsn: int) -> int | None:
         found = next(self._complete_blocks_after(lsn), None)
@@ -138,7 +138,7 @@ def judge(patch: pytest.MonkeyPatch, verdict: Callable[[Damage | None], Damage |
     patch.setattr(LogReader, "_damage", lambda self, *args: verdict(real(self, *args)))
 
 
-# ---- what is read ---------------------------------------------------------------------------------------------------
+# ---- reading --------------------------------------------------------------------------------------------------------
 
 
 @defect
@@ -154,7 +154,7 @@ def without_checksum(head: BlockHead, view: memoryview) -> Block:
 
 @defect
 def stale_blocks_are_accepted(patch: pytest.MonkeyPatch) -> None:
-    """From an earlier life of the container, and without a look at the chain, which would tell them, too."""
+    """Accept blocks of an earlier use of the container, and ignore the chain, which would reveal them, too."""
     real = block.peek
 
     def peek(view: memoryview, lsn: int, log_id: int) -> BlockHead:
@@ -199,7 +199,7 @@ def the_base_goes_too_far(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_slot_too_many_becomes_a_hole(patch: pytest.MonkeyPatch) -> None:
-    """The one behind a slot that leaves the log in the middle."""
+    """Reclaim also the slot behind each slot that leaves the middle of the log."""
     real = Journal.retire
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:

@@ -24,7 +24,7 @@ from cairnmq.store.reclaim.relocation import Relocation
 from cairnmq.store.reclaim.relocation_policy import RelocationPolicy
 from tests.harness.recovery.defects import defect
 
-# ---- holes ----------------------------------------------------------------------------------------------------------
+# ---- reclaimed ranges -----------------------------------------------------------------------------------------------
 
 
 @defect
@@ -135,7 +135,7 @@ def a_hole_is_its_first_slot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Hole, "holds", lambda self, slot: slot == self.first)
 
 
-# ---- relocation -----------------------------------------------------------------------------------------------------
+# ---- compaction -----------------------------------------------------------------------------------------------------
 
 
 @defect

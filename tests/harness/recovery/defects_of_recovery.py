@@ -1,4 +1,4 @@
-"""Mistakes somebody could make where a log becomes a store again; see `defects.py`."""
+"""Seeded defects in the recovery of a store from its log; see `defects.py`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def the_earlier_of_two_copies_counts(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_of_dequeues_counts_as_empty(patch: pytest.MonkeyPatch) -> None:
-    """Openings drop what shows nothing; but what ends other records is needed."""
+    """Drop containers that hold only dequeues when the log is opened, although dequeues end other records."""
     patch.setattr(opening, "_OPENINGS", bytes((RecordType.LOG_OPEN, RecordType.LOG_HOLES, RecordType.DEQUEUE)))
 
 
@@ -148,7 +148,7 @@ def a_queue_is_shown_in_the_order_of_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_as(patch: pytest.MonkeyPatch, change: Callable[[RecordHead], RecordHead]) -> None:
-    """Recovery reads other record heads than were written."""
+    """Make recovery read record heads that differ from those written, as *change* returns them."""
     real = Block.heads
     patch.setattr(Block, "heads", lambda self: [change(head) for head in real(self)])
 
@@ -182,7 +182,7 @@ def a_store_is_known_as_formatted_before_its_mark_is_durable(patch: pytest.Monke
 
 @defect
 def the_opening_record_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    """Nothing but the mark tells of an incarnation in which nothing happened."""
+    """Omit the record of an opening: only the mark then shows an incarnation without operations."""
     real = Journal.append
 
     def append(self: Journal, type: int, *args: Any, **fields: Any) -> int:
@@ -216,7 +216,7 @@ def a_container_in_use_is_taken_for_free(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_free_container_keeps_its_name_for_a_new_one(patch: pytest.MonkeyPatch) -> None:
-    """The next number is counted from the free containers alone."""
+    """Derive the number of the next container from the free containers alone."""
     real = ContainerPool.__init__
 
     def init(self: ContainerPool, *args: Any, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes somebody could make with transactions."""
+"""Seeded defects in transactions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def a_dequeue_that_was_never_committed_is_relocated(patch: pytest.MonkeyPatch) -
 
 @defect
 def the_end_of_a_prepared_transaction_lets_its_outcome_go(patch: pytest.MonkeyPatch) -> None:
-    """As if nothing but operations needed it."""
+    """Hold the outcome of a prepared transaction for its operations only, and not for the preparation."""
     real = TransactionLog.need
 
     def need(self: TransactionLog, lsn: int, txn_id: int, prepare_lsn: int, steps: Any) -> None:
@@ -99,7 +99,7 @@ def what_a_transaction_adds_is_discarded_by_recovery(patch: pytest.MonkeyPatch) 
 
 @defect
 def a_step_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """The last operation of each transaction that is read back one by one."""
+    """Lose the last operation of each transaction that recovery replays one by one."""
     real = TransactionLog.apply
 
     def apply(self: TransactionLog, lsn: int, head: RecordHead, payload: Any, do: Any) -> None:

@@ -1,13 +1,13 @@
 """The crash-state explorer: it recovers the states in which crashes may leave a world, and checks each of them.
 
-A *crash* is a choice at a moment: which pending changes survive. What a recovery then does, and the work that follows,
-has moments again; so a state is reached by a *path* of crashes, and a path alone is enough to come to it again:
+A *crash* is a choice of the pending changes that survive at a moment. The recovery and the work after it have moments,
+too, so a *path* of crashes leads to each state, and is sufficient to reach it again:
 
-    17:3f      at moment 17 the power is cut, of what is pending bits 0 to 5 survive
-    17:3f~     likewise, and lost sectors hold what another file has there
-    17:kill    at moment 17 the process is killed
-    17:3f.s2   likewise, and the checkpoint is an older one, see `kept_checkpoint`
-    17:kill/4:1  and after the recovery that follows, the power is cut at its moment 4
+    17:3f      a power cut at moment 17, of whose pending changes bits 0 to 5 survive
+    17:3f~     likewise, and lost sectors hold the content of another file there
+    17:kill    a kill of the process at moment 17
+    17:3f.s2   a power cut, and the checkpoint is an older one, see `kept_checkpoint`
+    17:kill/4:1  a kill, and a power cut at moment 4 of the recovery that follows
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from tests.harness.recovery.world import OPTIONS, MemoryWiring, Moment, WiringAn
 
 @dataclass
 class Explorer:
-    """Recovers and checks states, and counts those that differ in what is on the disk or in SQL."""
+    """An explorer that recovers and checks states, and counts the distinct ones by the contents of disk and SQL."""
 
     seed: int = 1
     options: StoreOptions = OPTIONS
     wiring: MemoryWiring | WiringAnswers = field(default_factory=MemoryWiring)
     work: Callable[[World], None] = a_little_work
-    """What is done after a recovery, where it goes on."""
+    """The work after a recovery."""
     name: str = ""
-    """How to come to a failing state again; its path is added."""
+    """The command that reaches a failing state again, when its path is appended."""
     enough: int = 1 << 60
-    """It stops when it has so many states."""
+    """The number of states after which exploration stops."""
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self._clock = ManualClock()
-        self._outcomes: dict[int, tuple[Shown, int, int]] = {}  # what each state recovered to, see `permits`
-        self._of_disks: dict[int, tuple[Shown, int]] = {}  # the same, whatever the checkpoint
+        self._outcomes: dict[int, tuple[Shown, int, int]] = {}  # the result of recovery by state, see `permits`
+        self._of_disks: dict[int, tuple[Shown, int]] = {}  # likewise, for any checkpoint
 
     @property
     def states(self) -> int:
@@ -62,7 +62,7 @@ class Explorer:
     # ---- one state ------------------------------------------------------------------------------------------------
 
     def state(self, crash: Crash, choice: int, kind: str, path: str) -> None:
-        """Recover what *choice* leaves, and check it. A state met before recovers to what it recovered to then."""
+        """Recover the state that *choice* leaves, and check it; for a known state, check only its earlier result."""
         moment = crash.moment
         kept = crash.kept()
         on_disk = hash((crash.fingerprint(choice), moment.sql))
@@ -85,8 +85,7 @@ class Explorer:
             self._outcomes[state] = *found, store.journal.next_lsn
 
     def gone_on(self, crash: Crash, choice: int, path: str) -> tuple[World, int]:
-        """The world that recovers from what *choice* leaves, to work with, and how many of its moments lie inside that
-        recovery. At the next one it is done, and shown."""
+        """Return a world that has recovered from *choice*, and the number of its moments inside that recovery."""
         disk, moment = crash.disk(choice), crash.moment
         self.wiring.put_back(moment.sql)
         rng = random.Random(f"{self.seed} {path}")
@@ -101,7 +100,7 @@ class Explorer:
 
     @contextmanager
     def _told(self, crash: Crash, choice: int, path: str) -> Iterator[None]:
-        """An error inside tells how to come here again. None but `Broken` may leave: no legal crash stops a start."""
+        """Add the path of the state to errors; convert all but `Broken` to it: no legal crash may prevent a start."""
         self.tally.recoveries += 1
         try:
             yield
@@ -117,7 +116,7 @@ class Explorer:
     # ---- many states ----------------------------------------------------------------------------------------------
 
     def crashes(self, crash: Crash, kind: str, at: str, samples: int, *, singles: int = 6, exhaustive: int = 0) -> None:
-        """A power cut in several ways. *at* is the path to the moment, with its number."""
+        """Explore several choices at a power cut. *at*: the path to the moment, with its number."""
         for choice in crash.choices(self.rng, samples, singles, exhaustive):
             if self.is_done:
                 return
@@ -125,7 +124,7 @@ class Explorer:
             self.state(crash, choice, kind, f"{at}:{crash.named(choice)}")
 
     def any_crash(self, crash: Crash, kind: str, at: str) -> None:
-        """A power cut in one way."""
+        """Explore one random choice at a power cut."""
         if not self.is_done:
             choice = crash.any(self.rng)
             crash.checkpoint = crash.moment.kept.drawn(self.rng)
@@ -134,7 +133,7 @@ class Explorer:
     def afterwards(
         self, crash: Crash, choice: int, path: str, samples: int, *, singles: int = 2, exhaustive: int = 0
     ) -> World:
-        """Recover, go on working, and cut the power at every moment from the crash on; the world that went on."""
+        """Recover, continue working, and cut the power at every moment since the crash; return the world."""
         world, inside = self.gone_on(crash, choice, path)
         self.work(world)
         after = KILLED if crash.kind == "kill" else EPOCHS
@@ -146,7 +145,7 @@ class Explorer:
     def wander(
         self, moments: list[Moment], at: str = "", *, samples: int, exhaustive: int, first: int = 0, depth: int = 4
     ) -> None:
-        """A crash at one of *moments* from *first* on, everything `afterwards`, and perhaps a crash in that again."""
+        """Crash at one of *moments* from *first* on, explore `afterwards`, and by chance repeat this from there."""
         number = self.rng.randrange(first, len(moments))
         crash = Crash(moments[number], kind=self.rng.choice(("cut", "cut", "cut", "kill", "kill", "junk")))
         choice = crash.any(self.rng)
@@ -158,7 +157,7 @@ class Explorer:
 
 
 def judge(moment: Moment, store: JournalStore, report: RecoveryReport) -> History:
-    """Raise `Broken` if *store*, recovered from a crash at *moment*, is not as it must be; what was true before it."""
+    """Return the history before the crash at *moment*; raise `Broken` if the recovered *store* violates it."""
     try:
         moment.expected.check(store, report)
         return moment.past

@@ -1,4 +1,4 @@
-"""One I/O error, or errors ever after, in a small life: what is told, and what three crashes then leave."""
+"""One I/O error, or permanent errors, in a small life: the error that the workload receives, and three crashes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Outcomes:
-    """Cases by what the workload was told."""
+    """Counts of cases by the error that the workload received."""
 
     calls: int = 0
     told: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ def cases(calls: int) -> Iterator[Case]:
 
 
 def run(world: World, work: Callable[[World], object], case: Case, explorer: Explorer) -> str:
-    """*work* in *world* until the error ends it; what is there after a power cut, a kill, and both."""
+    """Run *work* until the error ends it; check the state after a power cut, a kill, and both. Return the error."""
     world.disk.on_operation = None
     world.through = FaultyDirectory(world.disk, case.plan())
     told = NOTHING
@@ -87,13 +87,13 @@ def run(world: World, work: Callable[[World], object], case: Case, explorer: Exp
         explorer.state(crash, choice, AFTER_AN_ERROR, f"0:{crash.named(choice)}")
     again, _ = explorer.gone_on(Crash(moment, "kill"), 0, "0:kill")
     rest = again.moments[-1]
-    for kept in {0, Crash(rest).everything}:  # what was shown after the kill must stay
+    for kept in {0, Crash(rest).everything}:  # contents shown after the kill must remain
         explorer.state(Crash(rest), kept, AFTER_AN_ERROR, f"0:kill/{len(again.moments) - 1}:{kept:x}")
     return told
 
 
 def all_errors(seed: int, number: int, part: int, parts: int) -> Outcomes:
-    """Every *parts*-th case of a small life."""
+    """Run every *parts*-th case of a small life, from case *part* on."""
     begun_s = time.process_time()
     world, life = _begun(seed, number)
     faulty = world.through = FaultyDirectory(world.disk)
@@ -116,7 +116,7 @@ def all_errors(seed: int, number: int, part: int, parts: int) -> Outcomes:
 
 
 STEPS = 8
-"""Of a life: each of its calls fails in eight ways, and each time it is lived from the beginning."""
+"""The number of steps of a life, which is repeated for each of the eight errors at each of its calls."""
 
 
 def _begun(seed: int, number: int) -> tuple[World, Life]:

@@ -1,4 +1,4 @@
-"""Steps in which queues lose all their messages by one record."""
+"""Steps in which a queue is purged by one record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.harness.recovery.world import World
 
 
 def purge(world: World) -> None:
-    """A queue as it happens to be; sometimes a few messages stay."""
+    """Purge a queue as it is, sometimes except for a few messages."""
     queue = some_queue(world)
     on = world.on(queue)
     world.purge(queue, world.random.sample(on, min(len(on), world.random.choice((0, 0, 0, 1, 2)))))
@@ -17,8 +17,7 @@ def purge(world: World) -> None:
 
 
 def purge_many(world: World) -> None:
-    """A queue whose messages lie in several containers, some on another queue or in pieces, too; it is looked at while
-    the log goes on, and what comes later stays."""
+    """Purge a queue with messages in several containers, in pieces and on several queues, while the log continues."""
     queue = some_queue(world)
     for _ in range(world.random.randrange(1, 4)):
         for _ in range(world.random.randrange(2, 10)):
@@ -38,7 +37,7 @@ def purge_many(world: World) -> None:
 
 
 def purge_again(world: World) -> None:
-    """Another one before the first is through."""
+    """Purge a queue again before the first purge is complete."""
     queue = some_queue(world)
     for _ in range(2):
         for _ in range(4):
@@ -48,7 +47,7 @@ def purge_again(world: World) -> None:
 
 
 def taken_meanwhile(world: World) -> None:
-    """Messages of the queue are taken off others, or put on them, before they are looked at."""
+    """Dequeue messages from other queues, or enqueue them there, while a purge of their queue is in progress."""
     queue, other = some_queue(world), some_queue(world)
     if other == queue:
         other = world.queue(f"beside {queue}")
@@ -65,4 +64,4 @@ def taken_meanwhile(world: World) -> None:
 
 
 PURGING: dict[Step, int] = {purge: 2, purge_many: 2, purge_again: 1, taken_meanwhile: 1}
-"""Each step and how often it is drawn."""
+"""The weight of each step."""

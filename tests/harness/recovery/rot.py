@@ -117,7 +117,7 @@ class Rot:
             found = self.recovered(disk)
         except CorruptJournal as error:
             named = ranges_named(error)
-            if re.search(r"LSN \d+ to \d+ \([^)]*\), \d+ more", str(error)):  # surveys and salvage name them all
+            if re.search(r"LSN \d+ to \d+ \([^)]*\), \d+ more", str(error)):  # surveys and salvage report them all
                 named += [(gap.finding.first_lsn, gap.finding.end_lsn) for gap in survey(disk).gaps]
             if hit is not None and any(first <= hit.lsn < end for first, end in named):
                 return REFUSED

@@ -1,14 +1,13 @@
-"""A large exploration, cut into shards: each lives a life of its own and explores a fixed number of states of it.
+"""A large exploration in shards: each runs a life of its own, and explores a fixed number of its states.
 
-A shard depends on the seed and its number alone, so the result is the same on any number of processes, and a state can
-be come to again:
+A shard depends only on the seed and its number, so the result is the same on any number of processes, and a state can
+be reached again:
 
     python -m tests.harness.recovery.shards --seed 1 --shard 17 --path 23:5/4:1
 
-A shard first cuts the power at every operation of its life in one way, then in every way where little is pending. Then
-it wanders: crashes, recoveries and work again, with cuts inside each of them, until it has its number of states. Each
-store has a UUID of its own, so no state of one shard is one of another; only the first shards look at how a store is
-made.
+A shard first cuts the power once at every operation of its life, then in all ways at moments with few pending changes.
+Then it draws crashes, recoveries and further work, with cuts inside each of them, until it has its number of states.
+Stores have different UUIDs, so shards have no states in common; only the first shards explore the creation of a store.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from tests.harness.recovery.world import World
 
 STATES_PER_SHARD = 10_000
 EXHAUSTIVE = 8
-"""Up to so many pending changes every subset is a state: at most 256 of one moment."""
+"""The largest number of pending changes of which every subset is explored: at most 256 states of one moment."""
 MAKING_A_STORE = 8
-"""So many shards explore how the store is made, too: it is nearly the same in each."""
+"""The number of shards that also explore the creation of the store, which is nearly the same in each."""
 
 
 def begin(seed: int, number: int, states: int = STATES_PER_SHARD) -> tuple[Explorer, World]:
-    """The shard's explorer, and the world that it explores."""
+    """Return the explorer of a shard, and the world that it explores."""
     rng = random.Random(f"{seed} {number}")
     life = Life.drawn(rng, number)
     world = life.live(life.begun(rng))
@@ -57,18 +56,18 @@ def _explore(explorer: Explorer, world: World, number: int) -> None:
     explorer.tally.met += world.met
     moments = world.moments
     first = 0 if number < MAKING_A_STORE else next(at for at, moment in enumerate(moments) if not moment.recovering)
-    order = explorer.rng.sample(range(first, len(moments)), len(moments) - first)  # so that a few are of all its life
+    order = explorer.rng.sample(range(first, len(moments)), len(moments) - first)  # a sample covers the whole life
     explorer.enough = states * 3 // 8
     for at in order:
         explorer.any_crash(Crash(moments[at]), CUT, str(at))
     explorer.enough = states // 2
     for at in order:
         explorer.crashes(Crash(moments[at]), CUT, str(at), samples=12, exhaustive=EXHAUSTIVE)
-    explorer.enough = states * 5 // 8  # the rest is what comes after a crash
+    explorer.enough = states * 5 // 8  # the rest follows crashes
     for at in range(first, len(moments)):
         if explorer.rng.random() < 0.2:
             explorer.crashes(Crash(moments[at], "junk"), JUNK, str(at), samples=4, exhaustive=4)
-    explorer.enough = states * 7 // 8  # many short looks first
+    explorer.enough = states * 7 // 8  # many short explorations first
     while not explorer.is_done:
         explorer.wander(moments, samples=1, exhaustive=0, first=first)
     explorer.enough = states
@@ -77,7 +76,7 @@ def _explore(explorer: Explorer, world: World, number: int) -> None:
 
 
 def again(seed: int, number: int, path: str) -> None:
-    """Come to one state again: what leads to it is recovered and worked with, and it is checked."""
+    """Recover and check one state again, after the recoveries and the work on its path."""
     explorer, world = begin(seed, number)
     *before, last = path.split("/")
     so_far = ""
@@ -99,9 +98,10 @@ def _crash(world: World, step: str) -> tuple[Crash, int]:
 
 
 def explore_all(states: int, seed: int, told: Callable[[Tally], None] = lambda so_far: None) -> Tally:
-    """Explore at least so many *states*; raise the first failure.
+    """Explore at least this number of *states*; raise the first failure.
 
-    Many shards take the time that other programs leave. Fewer than there are cores would leave cores idle at the end.
+    If there are more shards than cores, they have the lowest priority; otherwise that would leave cores idle at the
+    end.
     """
     total = Tally()
     each = min(states, STATES_PER_SHARD)

@@ -88,7 +88,7 @@ class Crash:
         """Yield distinct choices: all of them if at most *exhaustive* changes are pending.
 
         In that case, choices in which nothing of the last operation survives are skipped, because they were tried at
-        the moment before, unless the moment has news, which requires more of the same states.
+        the moment before, unless the moment has `news`, which requires more of the same states.
         """
         if len(self.pending) <= exhaustive:
             latest = self.everything if self.moment.news else self._latest

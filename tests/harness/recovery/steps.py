@@ -395,4 +395,4 @@ STEPS: dict[Step, int] = {
     reopen: 2,
     kill: 2,
 }
-"""Each step and how often it is drawn. A new thing that the store can do becomes a step, and a line here."""
+"""The weight of each step. Each new operation of the store gets a step, and a line here."""

@@ -16,18 +16,17 @@ KINDS = (CUT, JUNK, INSIDE, KILLED, EPOCHS)
 
 @dataclass
 class Tally:
-    """States by kind. A state, the contents of the disk and of SQL, counts once, no matter how often it is reached."""
+    """Counts of states by kind. A state, the contents of disk and SQL, counts once, however often it is reached."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     sectors: Counter[int] = field(default_factory=Counter)
     crashes: Counter[int] = field(default_factory=Counter)
-    """How many crashes led to a state."""
+    """The number of states by the number of crashes that led to them."""
     met: Counter[str] = field(default_factory=Counter)
-    """What the explored lives came to, see `World.met`."""
+    """Figures of the explored lives, see `World.met`."""
     recoveries: int = 0
     again: int = 0
-    """How often a state was met again: it is checked against what is confirmed by then, but neither recovered nor
-    counted again."""
+    """How often a known state was reached again: it is checked against the later confirmations, but not recovered."""
     cpu_s: float = 0.0
 
     @property

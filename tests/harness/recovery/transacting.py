@@ -12,7 +12,7 @@ from tests.harness.recovery.world import World
 
 
 def operations(world: World, transaction: StoreTransaction, most: int, most_bytes: int) -> list[bytes]:
-    """Some of each kind; the contents of what is put."""
+    """Add random operations to *transaction*; return the contents of the messages that it puts."""
     contents: list[bytes] = []
     now = world.clock.wall_us()
     there = [(queue, message_id) for queue in queues(world) for message_id in world.on(queue)]
@@ -41,7 +41,7 @@ def transaction(world: World) -> None:
 
 
 def large_transaction(world: World) -> None:
-    """It goes over the end of a container, so its commit stands elsewhere than some of it."""
+    """Commit a transaction across the end of a container, so that its commit and some operations are separated."""
     local = world.begin()
     world.commit(local, operations(world, local, 6, world.room // 2))
     world.kick()
@@ -56,7 +56,7 @@ def transaction_rolled_back(world: World) -> None:
 
 
 def prepare(world: World) -> None:
-    """At most three are in doubt at a time, or nothing is left to be done by others."""
+    """Prepare a transaction if fewer than three are in doubt, so that other steps still find messages."""
     if len(world.in_doubt()) < 3:
         distributed = world.begin(distributed=True)
         world.prepare(distributed, operations(world, distributed, 4, 300))
@@ -76,8 +76,10 @@ def outcome(world: World) -> None:
 
 
 def outcome_far_away(world: World) -> None:
-    """Between a transaction and its outcome the log goes on, and behind that until much is relocated. What is neither
-    taken nor moved holds the containers of the first."""
+    """Let the log advance between a transaction and its outcome, and afterwards until much is relocated.
+
+    Messages that are neither dequeued nor relocated hold the first containers of the transaction.
+    """
     queue = some_queue(world)
     world.put(queue, world.room // 2)
     world.put(queue, 20)
@@ -90,7 +92,7 @@ def outcome_far_away(world: World) -> None:
 
 
 def to_the_end(world: World, queue: int, left_bytes: int) -> None:
-    """Fill the container but for so much; it is in one block with what comes next."""
+    """Fill the container except for *left_bytes*, in the same block as the next record."""
     assert world.store is not None
     journal = world.store.journal
     room = -journal.next_lsn % journal.container_bytes - BLOCK_HEAD_BYTES - HEAD_BYTES
@@ -98,8 +100,11 @@ def to_the_end(world: World, queue: int, left_bytes: int) -> None:
 
 
 def split_transaction(world: World) -> None:
-    """The operations end a container that holds more, and the commit, or the end of a preparation, begins the next.
-    Either the power fails between them, or some of what was done is undone. Then the one or the other is relocated."""
+    """Commit or prepare a transaction whose operations end a container, and whose commit or prepare begins the next
+    one.
+
+    Either the power fails between the two, or one of the operations is undone. Then one of the two parts is relocated.
+    """
     queue = some_queue(world)
     world.put(queue, world.room // 2)
     taken = [world.put(queue, 20) for _ in range(2)]
@@ -135,8 +140,10 @@ def split_transaction(world: World) -> None:
 
 
 def rolled_back_without_room(world: World) -> None:
-    """On a full disk, what a transaction had staged goes without a record, be it where it was or relocated; and so goes
-    what recovery finds on no queue."""
+    """Roll a transaction back on a full disk: its staged messages are deleted without a record, even if relocated.
+
+    The same applies to messages that recovery finds on no queue.
+    """
     distributed = world.begin(distributed=True)
     number = number_of(distributed.xid)
     contents = operations(world, distributed, 4, 300)
@@ -176,4 +183,4 @@ TRANSACTING: dict[Step, int] = {
     split_transaction: 2,
     rolled_back_without_room: 2,
 }
-"""Each step and how often it is drawn."""
+"""The weight of each step."""

@@ -1,4 +1,4 @@
-"""Workloads of a world: lives, which consist of steps.
+"""Workloads of a world: lives, that is, runs that consist of steps.
 
 `workload` is one complete life at the real container size. `Life` draws steps in small containers by seed.
 """
@@ -51,14 +51,14 @@ class Kind(NamedTuple):
     """The emphasis of a life: steps that are drawn often, and probabilities."""
 
     steps: tuple[Step, ...] = ()
-    """Drawn more often than in other lives."""
+    """Steps that are drawn more often than in other lives."""
     checkpoints: float = 0.5
-    """How probably it has them."""
+    """The probability that a life has checkpoints."""
     checkpoint_bytes: tuple[int, ...] = (0, 3000, 3000, 10_000)
     late: float = 0.3
-    """How probably the store hears late that something is durable."""
+    """The probability that a life reports durability late."""
     most_containers: int = 6
-    """From so many on the oldest messages are taken off first: what is read in each state takes the time."""
+    """The number of containers from which on the oldest messages are dequeued first, to limit the time of reads."""
 
 
 KINDS = {
@@ -86,9 +86,9 @@ KINDS = {
     ),
     "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
 }  # fmt: skip
-"""One shard after the other lives each of them."""
+"""The kinds of lives; shards use them in turn."""
 MANY_MESSAGES = 5
-"""The same for messages."""
+"""The number of messages from which on the oldest are dequeued first."""
 
 
 class Life(NamedTuple):

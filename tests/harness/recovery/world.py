@@ -1,7 +1,7 @@
-"""A store on a disk in memory, and every moment of its life at which the power may fail.
+"""A store on a disk in memory, with a record of every moment at which the power may fail.
 
-After each operation on the disk the world is held: the disk with what is pending on it, SQL, what was done so far and
-what was confirmed. `workload` says what happens in a world, `states` what a crash may leave of a moment.
+After each operation on the disk a `Moment` is recorded: the disk with its pending changes, SQL, the history so far and
+the confirmed part of it. `workload` defines the operations in a world, `states` the states that a crash may leave.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.harness.recovery.kept_checkpoint import NOTHING, Kept, WatchedCheckpo
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
 MOST_HOLES = 8
-"""So many are left room for in small containers."""
+"""The number of reclaimed ranges for which small containers reserve space."""
 
 
 class _EmptyWiring(NamedTuple):
@@ -47,9 +47,9 @@ class _EmptyWiring(NamedTuple):
     tables: bytes
     """An SQLite database with the tables of this version."""
     dialect: Dialect
-    """Compiles the statements."""
+    """The compiler of the statements."""
     compiled: dict[object, object]
-    """Statements by *dialect*, as SQLAlchemy caches them."""
+    """Compiled statements by *dialect*, as SQLAlchemy caches them."""
 
 
 @cache
@@ -61,7 +61,7 @@ def _empty_wiring() -> _EmptyWiring:
 
 
 class MemoryWiring(simulated_store.MemoryWiring):
-    """A wiring that has its tables, refuses to write or is full on demand, and reports its commits."""
+    """A wiring that starts with its tables, refuses writes or is full on demand, and reports its commits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class MemoryWiring(simulated_store.MemoryWiring):
         self.sqlite.execute(f"PRAGMA query_only = {int(refuse)}")
 
     def fill(self, fill: bool = True) -> None:
-        """Nothing more fits on its disk; or there is room again."""
+        """Limit the database so that no write fits, or remove the limit."""
         self.sqlite.execute(f"PRAGMA max_page_count = {1 if fill else 1 << 30}")
 
     def hold(self) -> object:
@@ -97,9 +97,9 @@ class MemoryWiring(simulated_store.MemoryWiring):
 
 
 class WiringAnswers(Wiring):
-    """The answers of `MemoryWiring` without SQL, which would take longer than all the rest of a recovery.
+    """The answers of `MemoryWiring` without SQL, which would take longer than the rest of a recovery.
 
-    The store's UUID is given, so that an exploration is repeated bit for bit.
+    The UUID of the store is an argument, so that an exploration can be repeated exactly.
     """
 
     def __init__(self, uuid: UUID) -> None:
@@ -154,7 +154,7 @@ class WiringAnswers(Wiring):
 
 @dataclass
 class Moment:
-    """Everything just after an operation on the disk."""
+    """The complete state just after an operation on the disk."""
 
     after: str
     disk: MemoryDirectory
@@ -164,15 +164,17 @@ class Moment:
     queues: frozenset[int]
     confirmed_lsn: int
     recovering: bool
-    """Inside a recovery, which has shown nothing yet."""
+    """Whether a recovery is in progress, which has shown nothing yet."""
     kept: Kept
-    """The checkpoint."""
+    """The checkpoints that a crash may leave."""
     news: bool
-    """It is not just one more change on the disk: what is pending became less, or what is confirmed or in SQL more."""
+    """Whether this is more than another change on the disk: a sync, a new confirmation, or a change in SQL."""
     decided: tuple[History, ...] = ()
-    """Inside a recovery: what it would have shown, and before it what an earlier one would have that was crashed, too.
-    The next one may still find what these did not, such as a block whose container had lost its head, or what only the
-    page cache had of the earlier one, but only until this one's opening record is there."""
+    """Inside a recovery: the histories that it, and interrupted recoveries before it, would have shown.
+
+    The next recovery may still find what these did not, such as a block whose container had lost its head, or data
+    that only the page cache had, but only until the opening record of this recovery is durable.
+    """
 
     @cached_property
     def past(self) -> History:
@@ -185,7 +187,7 @@ class Moment:
 
 @dataclass
 class World:
-    """A store on a disk in memory, whose every disk operation is a `Moment`."""
+    """A store on a disk in memory, each of whose disk operations is recorded as a `Moment`."""
 
     disk: MemoryDirectory
     wiring: MemoryWiring | WiringAnswers = field(default_factory=MemoryWiring)
@@ -197,16 +199,16 @@ class World:
     report: RecoveryReport | None = None
     clock: ManualClock = field(default_factory=ManualClock)
     file: WatchedCheckpoint | None = None
-    """The checkpoint, if the store has one."""
+    """The checkpoint file, if the store has one."""
     through: Directory | None = None
-    """What the store sees in place of *disk*: a faulty one over it."""
+    """The disk that the store uses instead of *disk*: a wrapper with faults."""
     random: random.Random = field(default_factory=lambda: random.Random(1))
     staged: set[int] = field(default_factory=set)
     """Messages that are on no queue yet."""
     is_late: bool = False
-    """The store hears that something is durable only when more is sealed already, as it may with threads."""
+    """Whether durability is reported only after further blocks are sealed, as may happen with threads."""
     met: Counter[str] = field(default_factory=Counter)
-    """What relocation and holes came to, over all its stores."""
+    """Figures of relocation and reclaimed ranges, over all stores of the world."""
 
     def __post_init__(self) -> None:
         self._notice = 0
@@ -234,12 +236,15 @@ class World:
 
     @property
     def room(self) -> int:
-        """The largest payload that fits into a container, and still does when it is relocated to one that begins with
-        holes; in a container of the real size there is always room for both."""
+        """The largest payload that fits into a container, even after relocation to one that begins with reclaimed
+        ranges.
+
+        A container of the real size always has space for both.
+        """
         heads = BLOCK_HEAD_BYTES + HEAD_BYTES * 2 + HOLE_BYTES * MOST_HOLES
         return min(self.options.container_bytes - DATA_OFFSET - heads, MAX_PAYLOAD_BYTES)
 
-    # ---- what a workload does -------------------------------------------------------------------------------------
+    # ---- operations of a workload ---------------------------------------------------------------------------------
 
     def open(self) -> JournalStore:
         before = len(self.moments)
@@ -247,7 +252,7 @@ class World:
             self.through or self.disk, self.wiring, self.clock, self.options, checkpoint=self.file
         )
         store.run_inline(self._told_durable)
-        store.places.settles_at_once = 1  # so that a sweep takes its time here, too
+        store.places.settles_at_once = 1  # so that settling places takes several steps here, too
         self.store = store
         self._notice = 0
         self.staged = set()
@@ -257,13 +262,13 @@ class World:
         return store
 
     def decide(self, history: History, before: Iterable[History]) -> None:
-        """The world just opened has *history*; recoveries that crashed would have had those of *before*."""
+        """Set the *history* that the recovery has shown; *before*: histories of interrupted recoveries."""
         self.history = history
         self._decide(0, before)
 
     def _decide(self, first: int, before: Iterable[History]) -> None:
         history = self.history
-        decided = (*before, history.as_of(len(history.operations), history.queues))  # as it is now
+        decided = (*before, history.as_of(len(history.operations), history.queues))  # a copy of the current state
         for moment in self.moments[first:]:
             moment.decided = decided
 
@@ -279,13 +284,13 @@ class World:
         return self.random.randbytes(size_bytes)
 
     def on(self, queue_id: int) -> list[int]:
-        """The messages on a queue, but for those that a prepared transaction takes or puts somewhere."""
+        """Return the messages on a queue, except those that a prepared transaction is to enqueue or dequeue."""
         shown = self.history.shown(1 << 63)
         busy = {message_id for number in shown.get(IN_DOUBT, ()) for _, message_id, _ in self.history.intended[number]}
         return [message_id for message_id in shown.get(queue_id, []) if message_id not in busy]
 
     def in_doubt(self) -> list[int]:
-        """The numbers of the transactions that are prepared."""
+        """Return the numbers of the transactions in doubt."""
         return self.history.shown(1 << 63).get(IN_DOUBT, [])
 
     def put(self, queue_id: int, size_bytes: int) -> int:
@@ -299,7 +304,7 @@ class World:
     def put_in_pieces(
         self, queue_ids: Iterable[int], size_bytes: int, piece_bytes: int, between: Callable[[], object] = int
     ) -> int:
-        """A message that is staged, appended to and then put on the queues; *between* these steps something happens."""
+        """Stage a message, append to it, and enqueue it on the queues; call *between* before each further step."""
         assert self.store is not None
         content = self.content(size_bytes)
         now = self.clock.wall_us()
@@ -341,7 +346,7 @@ class World:
         return self.store.transactions.begin(self.clock.wall_us(), xid=xid)
 
     def commit(self, transaction: StoreTransaction, contents: Iterable[bytes]) -> None:
-        """All of it becomes true with one LSN; *contents* are those of its puts."""
+        """Commit a transaction: all operations have one LSN. *contents*: of the messages that it puts."""
         lsn = transaction.commit(self.clock.wall_us())
         made = iter(transaction.message_ids)
         self.history.contents |= dict(zip(transaction.message_ids, contents, strict=True))
@@ -358,7 +363,7 @@ class World:
         self.history.did(transaction.prepare(self.clock.wall_us()), "enqueue", number, IN_DOUBT)
 
     def end(self, number: int, *, commit: bool, decide: bool) -> None:
-        """The outcome of a prepared transaction; one that is decided on stays in doubt."""
+        """Commit, roll back or decide a prepared transaction; a decided one stays in doubt."""
         assert self.store is not None
         transaction, now = self.store.transactions.of(xid_of(number)), self.clock.wall_us()
         operations = transaction.operations
@@ -380,7 +385,7 @@ class World:
         self.history.did(lsn, "dequeue", number, IN_DOUBT)
 
     def seal(self) -> None:
-        """End the block; the next record begins another, in the same flush if no kick comes before."""
+        """End the block: the next record begins another one, in the same flush unless `kick` is called before."""
         assert self.store is not None
         self.store.journal.seal()
 
@@ -418,8 +423,8 @@ class World:
         self.store = None
 
     def kill(self) -> None:
-        """The process is gone; what it wrote is in the page cache."""
+        """Kill the process; everything written is in the page cache."""
         assert self.store is not None
         self.store.journal.abandon()
         self._removed(self.store)
-        self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable
+        self.history = self.history.until(self.confirmed_lsn)  # without threads, all written data is durable
