@@ -1,4 +1,4 @@
-"""A checkpoint file in memory: what it held after each commit can be put back, and a commit can fail."""
+"""A checkpoint file in memory, which can restore its content after each commit, and whose commits can fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cairnmq.store.checkpoint.checkpoint_file import BadCheckpoint, Entry
 
 
 class MemoryCheckpoint:
-    """A commit is durable at once, or does nothing at all."""
+    """A checkpoint whose commits are either durable at once or have no effect."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] | None = None

@@ -18,7 +18,7 @@ from cairnmq.tools.lab import kernel
 def mounted_disk(place: Path, options: str) -> Iterator[Path]:
     """Mount a file system at *place*, a new directory. Skips the test if this user cannot mount.
 
-    *options*: of the mount, such as `size=24m`.
+    *options*: mount options, such as `size=24m`.
     """
     if os.geteuid() != 0 or not shutil.which("mount"):
         pytest.skip("a small file system takes root to mount")

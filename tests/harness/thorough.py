@@ -1,4 +1,4 @@
-"""Amounts of work for tests that could run without end.
+"""The amount of work of tests that could run without end.
 
 With `CAIRN_THOROUGH=1`, as set by CI (`.ci/run`), a run does everything that a change must pass before it is merged.
 Otherwise it does a part, drawn in the same way, and skips the tests of `long_tests.txt`, so that `make test` takes less
@@ -11,7 +11,7 @@ import os
 
 THOROUGH = os.environ.get("CAIRN_THOROUGH", "0") not in ("", "0")
 EVERY = 1 if THOROUGH else 4
-"""Of steps at which something is to happen, so many are gone on by: each of them, or a part."""
+"""The distance between the steps at which tests act: each step in a thorough run, else every fourth one."""
 
 
 def amount(name: str, thorough: int, part: int) -> int:

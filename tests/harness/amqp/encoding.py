@@ -1,4 +1,4 @@
-"""AMQP values as the bytes that the codec under test has to read."""
+"""AMQP values, encoded as input of the codec under test."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def encoded(value: Any) -> bytes:
 
 
 def message_annotations(entries: dict[str, Any]) -> bytes:
-    """The section of these annotations; values as `encode.value` accepts them."""
+    """Return the section of these annotations; values as `encode.value` accepts them."""
     parts = [part for name, of in entries.items() for part in (encode.symbol(name), encode.value(of))]
     return encode.described(sections.MESSAGE_ANNOTATIONS, encode.mapped(parts))

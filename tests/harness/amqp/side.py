@@ -1,4 +1,4 @@
-"""An engine with links in both directions, which takes frames as bytes and records all that it reports of them."""
+"""An engine with links in both directions, which receives frames as bytes and records everything that it reports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.harness.security.wire import AMQP, NULL, attach, frame, performative,
 MANY = uint(1 << 30)
 SENDERS, RECEIVERS = ("a", "b"), ("x", "y")
 FORWARDED = 60
-"""Messages that are sent to each receiver."""
+"""The number of messages sent to each receiver."""
 
 
 class Side:
-    """An engine, and all that it has reported of its links."""
+    """An engine, and all events and deliveries that it has reported."""
 
     def __init__(self) -> None:
         self.engine = Engine("broker", Limits(max_message_bytes=1 << 20), Buckets(1 << 24))
@@ -44,7 +44,7 @@ class Side:
         self.write()
 
     def say(self, *said: bytes) -> None:
-        """Push bytes, and take all that the engine reports of them."""
+        """Push bytes, and record everything that the engine reports for them."""
         for data in said:
             self.engine.push(data)
         self.engine.digest()
@@ -62,7 +62,7 @@ class Side:
             link.touched = False
             seen = self.seen[link.name]
             for txn_id, run in transaction_state.runs(link, link.inbox) if link.runs else [(b"", link.inbox)]:
-                for _, data, flags in run:  # parts of a message may come together, or apart
+                for _, data, flags in run:  # parts of a message may arrive together or separately
                     begun = seen.pop()[0] if seen and seen[-1][-1] == MORE else b""
                     seen.append((begun + data, txn_id, flags))
             seen += [outcome[1:] for outcome in link.outcomes]
@@ -73,7 +73,7 @@ class Side:
         self.write()
 
     def entered(self, said: bytes) -> Counter[str]:
-        """Push bytes as `say` does; return how often each function was entered for them."""
+        """Push bytes as `say` does; return the number of calls of each function."""
         found: Counter[str] = Counter()
         sys.setprofile(lambda frame, event, _: found.update([frame.f_code.co_name]) if event == "call" else None)
         try:
@@ -87,6 +87,6 @@ class Side:
             self.engine.consumed(len(output))
 
     def state(self) -> Any:
-        """Return all that the two sides of a comparison have in common."""
+        """Return the complete state that a comparison covers."""
         credit = {name: link.closed or lib.pn_link_credit(link.pn) for name, link in self.links.items()}
         return self.seen, self.ends, credit, {name: link.unsent() for name, link in self.links.items()}

@@ -1,4 +1,4 @@
-"""Messages as proton encodes them, and broken ones."""
+"""Strategies for messages as proton encodes them, and for damaged ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ notes: Strategy = st.dictionaries(texts.filter(bool).map(lambda name: symbol(asc
 
 @st.composite
 def messages(draw: st.DrawFn) -> Any:
-    """Any message: header, annotations, properties, application properties and body all drawn."""
+    """Return a message whose header, annotations, properties, application properties and body are drawn."""
     message = Message(body=draw(values))
     message.durable = draw(st.booleans())
     message.priority = draw(st.integers(0, 255))
@@ -50,7 +50,7 @@ def messages(draw: st.DrawFn) -> Any:
 
 @st.composite
 def broken(draw: st.DrawFn) -> bytes:
-    """Random bytes, or a message that was cut off or changed somewhere."""
+    """Return random bytes, or a message that is truncated or modified."""
     if draw(st.booleans()):
         return draw(st.binary(max_size=100))
     content = bytearray(draw(messages()).encode())

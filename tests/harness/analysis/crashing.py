@@ -1,4 +1,4 @@
-"""A store that takes random histories and crashes, for comparisons of analysis jobs with a model."""
+"""A store that receives random operations and crashes, for comparisons of analysis jobs with a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUES = ("orders", "bills", "letters")
 
 
 class Held:
-    """A journal store in the shape that `Clients` use: durable when it is asked for."""
+    """An adapter of a journal store to `Clients`: operations are durable at once."""
 
     def __init__(self, inner: JournalStore) -> None:
         self.inner = inner
@@ -55,7 +55,7 @@ class Crashing(Clients):
         self.ids = self.notes.ids = self.notes.ids or {name: queue(inner, name) for name in QUEUES}
 
     def crash(self) -> None:
-        """In the middle of some work, of which nothing was flushed."""
+        """Crash during work of which nothing was flushed, and recover."""
         durable = deepcopy(self.notes)
         self.work()
         self.store.inner.journal.abandon()
@@ -64,7 +64,7 @@ class Crashing(Clients):
         super().__init__(self.path, durable, self.archive)
 
     def laid_out(self, path: Path) -> str:
-        """The store, as a directory."""
+        """Write the store to the directory *path*; return its path."""
         self.store.inner.kick()
         self.store.inner.journal.writer.write_mark()
         return lay_out(self.files, path)

@@ -16,7 +16,7 @@ from tests.analysis.clients import SMALL, Notes, Stay
 HOUR, MINUTE = 3_600_000_000, 60_000_000
 Rows = list[dict[str, Any]]
 Ask = Callable[[str], Rows]
-"""Returns the rows of a job, by its name."""
+"""The type of a function that returns the rows of a job by its name."""
 
 
 def at(us: int) -> datetime:

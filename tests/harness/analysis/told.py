@@ -43,11 +43,11 @@ class Told:
 
     notes: Notes
     incomplete: set[int] = field(default_factory=set)
-    """Messages of which a piece is missing."""
+    """Messages with missing pieces."""
     without_start: set[Place] = field(default_factory=set)
-    """Places, not ended, of messages whose Start record is missing."""
+    """Places that have not ended, of messages whose Start record is missing."""
     prepared: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The number of operations of each transaction in doubt: according to its tx-prepare, and found."""
+    """Two numbers of operations of each transaction in doubt: that in its tx-prepare, and that found."""
 
 
 class _Log:

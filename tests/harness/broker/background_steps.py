@@ -1,4 +1,4 @@
-"""Steps of a core that has nothing but background work, and a time that passes as the test says."""
+"""A core that runs only background work, with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cairnmq.broker.scheduling.background import BackgroundWork
 
 
 class BackgroundSteps(Clock):
-    """The clock of some background work, and its steps."""
+    """The background work of a core, and its clock."""
 
     def __init__(self) -> None:
         self.now_s = 1.0
@@ -23,7 +23,7 @@ class BackgroundSteps(Clock):
         return 0
 
     def step(self) -> None:
-        """End a step, and run what was put off."""
+        """End a step, and run the deferred actions."""
         self.background.end_step()
         later, self._later[:] = self._later[:], []
         for action in later:

@@ -1,4 +1,4 @@
-"""Declare and discharge transactions on a broker in memory."""
+"""Requests to declare and to discharge transactions on a broker in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery failures of a broker in memory, and the counts that its queues keep of them."""
+"""Delivery failures of a broker in memory, and the counts that its queues store."""
 
 from __future__ import annotations
 

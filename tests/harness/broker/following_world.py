@@ -115,23 +115,23 @@ class Sites(FollowerSide):
     """The queue `q` of `source`, and the copy `q` at `follower`."""
 
     def __init__(self, *, acquisitions: bool = False) -> None:
-        """*acquisitions*: the source logs acquisitions (delivery tracking)."""
+        """Create both brokers. *acquisitions*: the source logs acquisitions (delivery tracking)."""
         self.marks = Marks()
         self.source = World(MEMORY_BYTES, bookmarks=self.marks, acquisitions=acquisitions)
         self.follower = World(MEMORY_BYTES)
         self.to = To()
         self.link: tuple[FakeTerminal, Attached] | None = None
-        """Its ends at the source and at the follower."""
+        """The ends of the link at the source and at the follower."""
         self.received: deque[Delivery] = deque()
-        """What the follower has accepted, on its way to the source."""
+        """Deliveries that the follower has accepted, in transit to the source."""
         self._confirmed = 0
         self.sender = self.source.open(to_client=False)
         self.states: dict[Contents, None] = {}
-        """All that the source's queue has been."""
+        """All states of the source's queue so far."""
         self._numbers: dict[int, int] = {}
         self.look()
 
-    # ---- the source ------------------------------------------------------------------------------------------------
+    # ---- source ----------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> Contents:
@@ -206,7 +206,7 @@ class Sites(FollowerSide):
         self.source.do(self.source.queue().order.purge, lambda found: None, "")
         self.look()
 
-    # ---- the line --------------------------------------------------------------------------------------------------
+    # ---- link ------------------------------------------------------------------------------------------------------
 
     def connect(self) -> list[str]:
         """Have the follower attach the link; return the errors with which the source refuses it, if any."""

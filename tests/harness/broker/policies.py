@@ -14,7 +14,7 @@ either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "tran
 
 
 class Policed:
-    """A world with queues, a sender to each, and short words for what clients do."""
+    """A world with queues, a sender to each, and short methods for the operations of clients."""
 
     def __init__(self, memory_limit_bytes: int = 1 << 20, **options: Any) -> None:
         self.world = World(memory_limit_bytes, **options)
@@ -29,7 +29,7 @@ class Policed:
         assert not isinstance(made[0], Exception), made[0]
 
     def send(self, queue: str, body: Any, *, durable: bool = True, **fields: Any) -> str:
-        """Send one message; what became of it."""
+        """Send one message; return the outcome, or the error condition of a rejection."""
         if queue not in self.senders:
             self.senders[queue] = self.world.open(to_client=False, address=queue)
         terminal = self.senders[queue]
@@ -47,7 +47,7 @@ class Policed:
         return taker
 
     def take(self, queue: str, credit: int = 100) -> list[Any]:
-        """All that is there, accepted."""
+        """Receive and accept all messages, up to *credit*; return them."""
         taker = self.open(queue, credit)
         found = []
         for tag, content in taker.forwarded:

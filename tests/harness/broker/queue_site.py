@@ -1,4 +1,4 @@
-"""One queue without a broker: a real queue in a context of fakes, and consumers that record what they get."""
+"""One queue without a broker: a real queue with fake collaborators, and consumers that record their messages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _store() -> MemoryStore:
 
 
 class QueueSite:
-    """One queue, with the calls that it makes to the parts above it, and the order of its changes."""
+    """One queue, with fakes of its services and of the order of its changes."""
 
     finds_by_position = counts_failures = remembers_together = limits_events = False
 
     def __init__(self, **arguments: object) -> None:
-        """*arguments*: of the queue, with underscores for dashes."""
+        """Create the queue with *arguments*, whose names have underscores instead of dashes."""
         self.clock = ManualClock()
         self.dropped: list[Entry] = []
         self.reasons: set[DequeueReason] = set()
@@ -53,7 +53,7 @@ class QueueSite:
         self.queue = Queue(self.core, services, make_order, "q", 0, policy)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Add messages as if their flush was done."""
+        """Add messages as if their flush had completed."""
         self.queue.messages += len(entries)
         if self.queue.limits is not None:
             self.queue.limits.count_enqueued(entries)
@@ -79,10 +79,10 @@ class QueueSite:
 
     @property
     def positions(self) -> list[int]:
-        """The positions of the messages that no consumer has, in order."""
+        """The positions of the messages that no consumer holds, in order."""
         return [entry.position for entry in self.queue.contents.in_memory(-1, 1000)]
 
-    # ---- the order of its changes ---------------------------------------------------------------------------------
+    # ---- order of changes -----------------------------------------------------------------------------------------
 
     def drop(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[[], None]) -> None:
         self.dropped += entries
@@ -104,7 +104,7 @@ class QueueSite:
 
 
 class Taker:
-    """A consumer with a number of credits, which records what it gets."""
+    """A consumer with a number of credits, which records its messages."""
 
     terminal: LinkErrors
 

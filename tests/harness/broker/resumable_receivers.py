@@ -15,12 +15,12 @@ class Receiver:
     """A client that resumes links as in part 2, 2.6.13: its unsettled deliveries survive its connections."""
 
     def __init__(self, world: World, address: str = "q", *, reads_at_once: bool = True) -> None:
-        """*reads_at_once*: run the broker's disk reads right after the client attaches or gives credit."""
+        """Create the client. *reads_at_once*: run the broker's disk reads right after an attach or new credit."""
         self.world = world
         self._reads_at_once = reads_at_once
         self.terminus = Terminus(address=address, durability=2, timeout_s=60)
         self.states: dict[bytes, int] = {}
-        """Of what is unsettled: 0, or the outcome that it has chosen."""
+        """The state of each unsettled delivery by tag: 0, or the outcome that the client has chosen."""
         self.numbers: dict[bytes, int] = {}
         self.entries: dict[bytes, Any] = {}
         self.processed: Counter[int] = Counter()
@@ -37,7 +37,7 @@ class Receiver:
         kept = self.terminal.kept
         if kept is not None:
             for tag in [tag for tag in self.states if tag not in kept.states]:
-                del self.states[tag]  # settled by the broker
+                del self.states[tag]  # the broker has settled it
             if claims is None:
                 assert {*kept.states} <= {*self.states}, "what the client does not know went back"
             self.ask(credit)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from cairnmq.broker_plugin.run import RunningBroker
 
 SWITCH_INTERVAL_S = 0.0005
-"""The interval at which threads take turns, as the command sets it."""
+"""The thread switch interval, as the command sets it."""
 
 
 @contextmanager

@@ -102,11 +102,11 @@ class FakeTerminal:
         self.held = False
         self.wakes = 0
         self.reads = True
-        """False for a client that does not read: its messages remain unsent."""
+        """Whether the client reads; otherwise its messages remain unsent."""
         self.post: Callable[[Callable[[], None]], object] = lambda done: done()
-        """Posts an action to the core, as a step of its own."""
+        """A function that posts an action to the core, as a step of its own."""
         self.unsent: list[Callable[[], None]] = []
-        """Actions that wait for messages to be sent."""
+        """Actions that wait until messages are sent."""
 
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
@@ -205,8 +205,10 @@ class World:
         compiles_later: bool = False,
         **broker_options: Any,
     ) -> None:
-        """*acquisitions*: log acquisitions (delivery tracking); *bookmarks*: those of readers of the log as history.
+        """Create the broker.
 
+        *acquisitions*: log acquisitions (delivery tracking).
+        *bookmarks*: the bookmarks of readers of the log as history.
         *compiles_later*: compile selectors when the reader reads, not at once.
         """
         self._options = replace(OPTIONS, acquisitions=acquisitions)
@@ -287,7 +289,7 @@ class World:
             self.step()
 
     def drain(self, terminal: FakeTerminal, limit: int) -> int:
-        """Drain as a client that settles nothing; return the credit that was given back."""
+        """Drain as a client that settles nothing; return the credit that was returned."""
         before = len(terminal.drains)
         self.do(terminal.driver.request, limit, True)
         self.read_all()

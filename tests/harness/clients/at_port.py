@@ -1,8 +1,8 @@
-"""Run a program that connects to port 5672, with another port in its place.
+"""A launcher for programs that connect to port 5672, which redirects them to another port.
 
     python at_port.py PORT PROGRAM [ARGUMENT...]
 
-The published examples name their port in the source; so any free port will do for a test.
+The published examples contain their port; with this, tests can run them on any free port.
 """
 
 from __future__ import annotations

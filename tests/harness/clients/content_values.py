@@ -1,4 +1,4 @@
-"""One value of each AMQP type, for messages that pass a broker unchanged."""
+"""One value of each AMQP type, for messages that a broker must forward unchanged."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Clients for the tests.
 
-`Peer` decides every frame itself: proton's engine over a socket, driven in the test's own thread, so that a test can
-say "one credit", "drain", "cut the cable". The proper clients, proton's blocking API and its MessagingHandler, are used
-as they come; `Handling` runs a handler until a condition holds.
+`Peer` controls every frame: it runs proton's engine over a socket in the test's own thread, so that a test can grant
+one credit, drain a link or cut the connection. The high-level clients, proton's blocking API and its MessagingHandler,
+are used unchanged; `Handling` runs a handler until a condition holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _names = count(1)
 
 
 class Received(NamedTuple):
-    """A message that arrived, whole."""
+    """A complete received message."""
 
     delivery: Any
     content: bytes
@@ -34,7 +34,7 @@ class Received(NamedTuple):
         return self.message.body
 
     def settle(self, state: int = 0, *, failed: bool = False, undeliverable: bool = False) -> None:
-        """Settle with an outcome; 0 for none."""
+        """Settle the message, with the outcome *state* unless it is 0."""
         if state:
             self.delivery.local.failed = failed
             self.delivery.local.undeliverable = undeliverable
@@ -63,7 +63,7 @@ class Peer:
         self.transport = Transport()
         self.received: dict[Any, list[Received]] = {}
         self.detached: set[Any] = set()
-        """Links that the broker detached, closed or not."""
+        """Links that the broker detached or closed."""
         self._pieces: dict[Any, bytearray] = {}
         self._collector = Collector()
         self.connection.collect(self._collector)
@@ -103,24 +103,24 @@ class Peer:
             select.select([self.sock], writing, [], min(left_s, 0.05))
 
     def stall(self) -> None:
-        """Send what is due, and leave what the broker sends unread from now on; return when there is something."""
+        """Send all pending output, then leave the input unread; wait until some has arrived."""
         self._write()
         assert select.select([self.sock], [], [], DEADLINE_S)[0]
 
     def settle_down(self) -> None:
-        """Until the broker has handled all that was sent so far: it answers in order, so ask it something."""
+        """Wait until the broker has processed everything sent: open and close a session, as it answers in order."""
         session = self.new_session()
         self.wait(lambda: session.state & Endpoint.REMOTE_ACTIVE)
         session.close()
         self.wait(lambda: session.state & Endpoint.REMOTE_CLOSED)
 
     def cut(self) -> None:
-        """Break the connection without a word."""
+        """Break the connection without a close frame."""
         self.sock.close()
         self.ended = True
 
     def close(self) -> None:
-        """Say goodbye properly."""
+        """Close the connection, and wait for the broker to close it."""
         if self.ended:
             return
         self.connection.close()
@@ -164,7 +164,7 @@ class Peer:
             self.ended = True
             return 0
         self.bytes_in += len(data)
-        if capacity > 0:  # else the broker has said goodbye, and only the end can follow
+        if capacity > 0:  # otherwise the broker has closed the connection, and only the end of input can follow
             self.transport.push(data)
         return len(data)
 
@@ -194,14 +194,14 @@ class Peer:
         message = Message()
         if content:
             message.decode(bytes(content))
-            if isinstance(message.body, memoryview):  # of memory that goes with the message
+            if isinstance(message.body, memoryview):  # its memory is freed with the message
                 message.body = bytes(message.body)
         self.received.setdefault(link, []).append(Received(delivery, bytes(content), message))
 
     # ---- links ----------------------------------------------------------------------------------------------------
 
     def new_session(self, *, window_bytes: int = 0) -> Any:
-        """*window_bytes*: what the broker may send before this side has read it; it takes a `max_frame_bytes`."""
+        """Open a session. *window_bytes*: the capacity of its incoming window; it requires `max_frame_bytes`."""
         session = self.connection.session()
         if window_bytes:
             session.incoming_capacity = window_bytes
@@ -211,7 +211,7 @@ class Peer:
     def attach(
         self, link: Any, address: str | None, *, dynamic: bool = False, copy: bool = False, settled: bool = False
     ) -> Any:
-        """Attach and wait for the answer; the link may have been refused."""
+        """Attach *link* and wait for the answer; the broker may have refused the link."""
         terminus = link.target if link.is_sender else link.source
         if address is not None:
             terminus.address = address
@@ -246,7 +246,7 @@ class Peer:
         return link
 
     def refusal(self, link: Any) -> str:
-        """Why the link was closed: wait for it, and give the condition's name."""
+        """Wait until the broker closes the link, and return the name of its error condition."""
         self.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the link to be refused")
         assert link.remote_condition is not None
         return str(link.remote_condition.name)
@@ -261,18 +261,18 @@ class Peer:
     # ---- messages -------------------------------------------------------------------------------------------------
 
     def put(self, link: Any, bodies: Iterable[Any], *, durable: bool = True) -> None:
-        """Send messages with these bodies; all are accepted."""
+        """Send messages with these bodies; check that all are accepted."""
         self.send(link, *(Message(body=body, durable=durable) for body in bodies))
 
     def send(self, link: Any, *messages: Any) -> list[Any]:
-        """Send messages, or raw bytes, and wait for an outcome of each; all of them must be accepted."""
+        """Send messages, or raw bytes, and wait until all are settled; check that all are accepted."""
         deliveries = [self.post(link, message) for message in messages]
         self.wait(lambda: all(delivery.settled for delivery in deliveries), "all messages to be settled")
         assert link.snd_settle_mode == Link.SND_SETTLED or {d.remote_state for d in deliveries} <= {Delivery.ACCEPTED}
         return deliveries
 
     def post(self, link: Any, message: Any, *, settled: bool = False) -> Any:
-        """Send as soon as there is credit, and don't wait for an outcome."""
+        """Send a message when there is credit, without waiting for its outcome."""
         self.wait(lambda: link.credit > 0, "credit")
         if isinstance(message, bytes):
             delivery = link.delivery(link.delivery_tag())
@@ -285,28 +285,28 @@ class Peer:
         return delivery
 
     def take(self, link: Any, number: int = 1) -> list[Received]:
-        """Wait until so many messages are there that were not taken yet, and take them."""
+        """Wait for *number* messages that were not taken yet, and return them."""
         inbox = self.received.setdefault(link, [])
         self.wait(lambda: len(inbox) >= number, f"{number} messages on a link (there are {len(inbox)})")
         taken, inbox[:] = inbox[:number], inbox[number:]
         return taken
 
     def arrived(self, *links: Any) -> list[Received]:
-        """Take what is there of these links, without waiting."""
+        """Return the messages that have arrived on these links, without waiting."""
         taken = [received for link in links for received in self.received.get(link, ())]
         for link in links:
             self.received[link] = []
         return taken
 
     def drain(self, link: Any, credit: int = 0) -> list[Received]:
-        """Everything that is there now, up to the credit that is left and *credit* more."""
+        """Drain the link, with *credit* more than it has; return all messages that arrived."""
         link.drain(credit)
         self.wait(lambda: not link.draining() and link not in self._pieces, "the drain to be answered")
         return self.arrived(link)
 
 
 class Handling(MessagingHandler):  # type: ignore[misc]
-    """A client on proton's callback API: *setup* makes its links, then it runs until `done` says so."""
+    """A client on proton's callback API: *setup* creates its links, and it runs until `done` returns True."""
 
     def __init__(self, setup: Callable[[Any, Any], None], done: Callable[[Handling], bool], **options: Any) -> None:
         super().__init__(**options)

@@ -62,22 +62,22 @@ def attach_sender(
 
 
 class ResumingSender:
-    """A sender that outlives its connections, and sends each message exactly once."""
+    """A sender whose state outlives its connections, and which sends each message exactly once."""
 
     def __init__(self, address: str, *, name: str = "orders", container: str = "shop") -> None:
         self.address, self.name, self.container = address, name, container
         self.unsettled: dict[bytes, str] = {}
-        """Tags and messages that it does not know the fate of."""
+        """Messages without a known outcome, by delivery tag."""
         self.done: list[str] = []
-        """Messages that it knows to be stored."""
+        """Messages that are known to be stored."""
         self.told: dict[bytes, Any] = {}
-        """What the broker's last attach said is unsettled."""
+        """The unsettled map of the broker's last attach frame."""
         self.attached: Frame | None = None
         self.wire: Raw | None = None
         self._number = 0
 
     def connect(self, port: int, **options: Any) -> None:
-        """Connect, and attach with all that is unsettled; wait for credit."""
+        """Connect, attach with the complete unsettled map, and wait for credit."""
         self.wire = Raw(port, opening(self.container, max_frame=options.pop("max_frame", 65536)), begin())
         self.wire.until("begin")
         self.attach(**options)
@@ -99,7 +99,7 @@ class ResumingSender:
         self._number = 0
 
     def send(self, tag: bytes, text: str, content: bytes = b"") -> None:
-        """Begin a delivery of *content*, or of a message with *text*; its fate is unknown from now on."""
+        """Begin a delivery of *content*, or of a message with *text*; its outcome is unknown from now on."""
         self.unsettled[tag] = text
         self._transfer(tag, content or body(text))
 
@@ -155,23 +155,23 @@ class Delivery(NamedTuple):
 
 
 class ResumingReceiver:
-    """A receiver that outlives its connections, and processes each message exactly once."""
+    """A receiver whose state outlives its connections, and which processes each message exactly once."""
 
     def __init__(self, address: str, *, name: str = "orders", container: str = "shop") -> None:
         self.address, self.name, self.container = address, name, container
         self.unsettled: dict[bytes, Any] = {}
-        """Tags and states, None for none."""
+        """States of unsettled deliveries by tag; None for no state."""
         self.texts: dict[bytes, str] = {}
         self.told: dict[bytes, Any] = {}
-        """What the broker's last attach said is unsettled."""
+        """The unsettled map of the broker's last attach frame."""
         self.processed: list[str] = []
         self._frames: list[Frame] = []
-        """What came while something else was waited for."""
+        """Frames that were skipped while waiting for another one."""
         self.attached: Frame | None = None
         self.wire: Raw | None = None
 
     def connect(self, port: int, *, credit: int = 10, max_frame: int = 65536, **options: Any) -> None:
-        """Connect, attach with all that is unsettled, and ask for messages."""
+        """Connect, attach with the complete unsettled map, and grant credit."""
         self._frames = []
         self.wire = Raw(port, opening(self.container, max_frame=max_frame), begin())
         self.wire.until("begin")
@@ -199,7 +199,7 @@ class ResumingReceiver:
         self.wire.sock.close()
 
     def _next(self, name: str) -> Frame:
-        """Return the next frame with that name; keep others for later calls."""
+        """Return the next frame with that name; keep the frames before it for later calls."""
         assert self.wire is not None
         found = next((one for one in self._frames if one.name == name), None)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The contents of queues as of an LSN as recovery finds them: an independent model of `QueuesView` and of the views."""
+"""The contents of queues as of an LSN, as found by recovery: an independent model of `QueuesView` and of the views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Queues = dict[int, list[int]]
 
 
 def recovered_as_of(history: History, lsn: int) -> Queues:
-    """Queue ID to messages in order, of the log of *history* without its records from *lsn* on."""
+    """Return queue ID to messages in order, as recovered from *history* without its records from *lsn* on."""
     log = Replay(State(history.container_bytes), "the log", history.container_bytes)
     for found in history.scan():
         if isinstance(found, Block) and found.lsn + BLOCK_HEAD_BYTES < lsn:
@@ -25,7 +25,7 @@ def recovered_as_of(history: History, lsn: int) -> Queues:
 
 
 def _before(complete: Block, lsn: int, log_id: int) -> Block:
-    """*complete* with only those records that stand below *lsn*."""
+    """Return *complete* with only its records below *lsn*."""
     head = complete.head
     count = min(head.records, -(-(lsn - complete.record_lsn(0)) // HEAD_BYTES))
     heads = complete.body[: HEAD_BYTES * count]

@@ -1,4 +1,4 @@
-"""A client of the HTTP API with the cookie and the CSRF token of one session, as a browser has them."""
+"""A client of the HTTP API with the cookie and the CSRF token of one session, like a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Reply(NamedTuple):
 
     status: int
     headers: dict[str, str]
-    """Names in lower case; of several with the same name, the last one."""
+    """Values by name in lower case; of several headers with the same name, the last one."""
     body: bytes
 
     @property
@@ -29,7 +29,7 @@ class Reply(NamedTuple):
 
 
 class ApiClient:
-    """One session; each request has a connection of its own."""
+    """A session, each of whose requests uses a connection of its own."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -39,7 +39,7 @@ class ApiClient:
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, *, csrf: bool = True
     ) -> Reply:
-        """Send a request to *path*, as it is encoded."""
+        """Send a request to *path*, which must be encoded."""
         sent = {"Content-Type": "application/json"} if body is not None else {}
         if self.cookie:
             sent["Cookie"] = self.cookie
@@ -71,7 +71,7 @@ class ApiClient:
         return json.loads(reply.body) if reply.body else None
 
     def login(self, user: str | None = None, password: str = "") -> Reply:
-        """Log in and keep the session, if that succeeds."""
+        """Log in, and keep the session if that succeeds."""
         reply = self.api("POST", "/session", {"user": user, "password": password})
         if reply.status == 201:
             self.cookie = reply.headers["set-cookie"].partition(";")[0]

@@ -19,7 +19,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 DEADLINE_MS = 120_000
 DESKTOP, PHONE = 1280, 360
 HEIGHTS = {DESKTOP: 900, PHONE: 740}
-"""The heights of windows by their widths."""
+"""The height of a window by its width."""
 _SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
@@ -34,12 +34,12 @@ _GO = """
   if (location.href === before) done();
 })
 """
-"""The console has opened the page when this ends: its own listener is the first one."""
+"""A script that ends when the console has opened the page: its listener was registered before."""
 
 
 @contextmanager
 def chromium(*options: str) -> Iterator[Browser]:
-    """A browser; the test is skipped if there is none."""
+    """Run a browser; the test is skipped if none is installed."""
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
@@ -52,7 +52,7 @@ def chromium(*options: str) -> Iterator[Browser]:
 
 
 class ConsolePage:
-    """A page of the browser with the console. `problems` holds errors, violations of the policy, and alerts."""
+    """A browser page with the console. `problems` collects errors, policy violations and alerts."""
 
     def __init__(self, browser: Browser, url: str, width: int = DESKTOP, scheme: Any = "light") -> None:
         self.context: BrowserContext = browser.new_context(
@@ -72,7 +72,7 @@ class ConsolePage:
         dialog.dismiss()
 
     def _log(self, message: Any) -> None:
-        # the browser reports each response with an error status; pages show them in their own way
+        # the browser logs each response with an error status, which pages report themselves
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.problems.append(f"log: {message.text}")
 
@@ -85,7 +85,7 @@ class ConsolePage:
         return self
 
     def open(self, *parts: str, query: str = "") -> ConsolePage:
-        """Open the page of this address, and wait until its parts have loaded."""
+        """Open the page of this address, and wait until its parts are loaded."""
         address = "/".join(quote(part, safe="") for part in parts)
         self.page.evaluate(_GO, f"#/{address}{query}")
         self.settle()

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class ClusterSite:
-    """Members 1 to 3, and clients that stay connected until the end. Test thread only."""
+    """Members 1 to 3, and clients that stay connected until the end; for the test's thread only."""
 
     def __init__(self, scenario: RealScenario) -> None:
         self.scenario = scenario
         self._clients: list[Peer] = []
         self._sessions: dict[BrokerProcess, ApiClient] = {}
-        """A session of the console of each process."""
+        """A console session for each process."""
 
     def url(self, node: int) -> str:
-        """The console of a member that runs; valid within its namespace."""
+        """Return the URL of a running member's console, valid within its namespace."""
         return self.scenario.brokers[node].wait_for(r"web console at (http://127\.0\.0\.1:\d+/)")[1]
 
     def get(self, node: int, path: str) -> Any:
@@ -52,7 +52,7 @@ class ClusterSite:
         return {row["node"]: row for row in self.get(node, "/cluster")["members"]}
 
     def client(self, node: int) -> Peer:
-        """A connection to a member that stays open until the end."""
+        """Return a connection to a member that stays open until the end."""
         with self.scenario.lab.inside(node):
             found = Peer(PORT, host=address(node), sasl=True)
         self._clients.append(found)
@@ -68,7 +68,7 @@ class ClusterSite:
         )
 
     def send(self, node: int, queue: str, *messages: Message) -> None:
-        """Send messages through a member. All of them are confirmed when this returns."""
+        """Send messages through a member, and wait until all are confirmed."""
         client = self.client(node)
         client.send(client.sender(queue), *messages)
 
@@ -87,16 +87,16 @@ class ClusterSite:
 
     @contextmanager
     def browser(self, node: int) -> Iterator[Browser]:
-        """A browser in the namespace of a member; the test is skipped if there is none."""
+        """Run a browser in the namespace of a member; the test is skipped if none is installed."""
         with ExitStack() as stack:
-            with self.scenario.lab.inside(node):  # its processes stay there
+            with self.scenario.lab.inside(node):  # its processes stay in the namespace
                 running = stack.enter_context(chromium())
             yield running
 
 
 @contextmanager
 def cluster_site(directory: Path) -> Iterator[ClusterSite]:
-    """A cluster whose members serve clients. Needs root and corosync."""
+    """Run a cluster whose members serve clients. Needs root and corosync."""
     with real_scenario(directory, "--http-port", "0", "--idle-timeout", "0") as scenario:
         site = ClusterSite(scenario)
         try:

@@ -1,4 +1,4 @@
-"""A console that runs by itself, as `cairnmq console`."""
+"""A console in its own process, as `cairnmq console` starts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 @contextmanager
 def console_process(*options: str) -> Iterator[int]:
-    """The port of a console that runs by itself."""
+    """Run a console, and yield its port."""
     command = [CAIRNMQ, "console", "--http-port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

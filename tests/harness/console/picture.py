@@ -15,7 +15,7 @@ MOST_BYTES = 100_000
 
 
 def take(page: Page, path: Path) -> None:
-    """Write what the window shows, with 8 bits for each pixel."""
+    """Write the visible part of *page* to *path*, with 8 bits per pixel."""
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
     assert path.stat().st_size < MOST_BYTES, path

@@ -1,4 +1,4 @@
-"""The sites of a shop that is in the middle of its work, for the console: clients, dead letters, history, federation.
+"""The sites of a busy shop for the console: clients, dead letters, history, federation.
 
 The broker of the shop serves its own console. A second broker, a cluster of one member, is the site in Frankfurt: the
 shop copies its queue `returns`, and Frankfurt lists the shop as a downstream site. The console of the shop also reads
@@ -54,7 +54,7 @@ class Shop:
     """Two brokers with clients that stay connected. `url` is the console of the shop, `remote_url` of Frankfurt."""
 
     def __init__(self, place: Path, name: str = HOSTILE) -> None:
-        """*name*: a name that a client chose for a queue, a link, a transaction and more."""
+        """Start both brokers. *name*: a name that a client chose for a queue, a link, a transaction and more."""
         self.place = place
         self.name, self.exchange = name, f"exchange {name}"
         self._clients: list[BlockingConnection] = []
@@ -87,7 +87,7 @@ class Shop:
         return found
 
     def _logged(self, name: str, pattern: str) -> str:
-        """Return the first group of *pattern* in the log of a broker, waited for."""
+        """Wait until *pattern* is in the log of a broker, and return its first group."""
         log = self.place / f"{name}.log"
 
         def found() -> re.Match[str] | None:
@@ -118,7 +118,7 @@ class Shop:
     # ---- clients
 
     def client(self, user: str = ADMIN, container: str | None = None) -> BlockingConnection:
-        """A connection of *user* that stays open until the end."""
+        """Return a connection of *user* that stays open until the end."""
         found = self._connect(self.port, user, container)
         self._clients.append(found)
         return found
@@ -131,7 +131,7 @@ class Shop:
         )
 
     def fill(self) -> None:
-        """Do the work of a day."""
+        """Create queues and exchanges, and do a day's work on them."""
         self._fill_remote()
         connection = self.client(container="setup")
         management = SyncRequestResponse(connection, "$management")

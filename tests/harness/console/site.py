@@ -1,4 +1,4 @@
-"""A broker with users, messages and a web console, as tests of the console in a browser need it."""
+"""A broker with users, messages and a web console, for tests of the console in a browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ may = ["send", "receive", "create"]
 on = ["$management", "dynamic-*"]
 """
 HOSTILE = "<img src=x onerror=alert(1)>"
-"""A name, a key, a property and a body that must stay text."""
+"""A name, a key, a property and a body that the console must show as text."""
 QUEUES: dict[str, dict[str, Any]] = {
     "orders": {"dead-letter-address": "orders.dead", "max-deliveries": 5, "max-messages": 10_000},
     "orders.dead": {}, "invoices": {"message-ttl-ms": 86_400_000}, "emails": {"priorities": True}, "audit": {},
@@ -66,7 +66,7 @@ def filled(site: T) -> Iterator[T]:
 
 
 class ConsoleSite:
-    """A broker that can be started again, and the console beside it."""
+    """A broker that can be restarted, and a console in its own process."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -93,7 +93,7 @@ class ConsoleSite:
         ).ready()  # fmt: skip
 
     def _with_log(self, command: list[str]) -> list[str]:
-        """The command with a copy of its output in the file that the console reads."""
+        """Return a command that also writes its output to the file that the console reads."""
         return ["bash", "-c", f'exec "$@" > >(tee -a {self._place / "log"}) 2>&1', "bash", *command]
 
     def stop_broker(self) -> None:
@@ -112,7 +112,7 @@ class ConsoleSite:
 
     @contextmanager
     def client(self) -> Iterator[BlockingConnection]:
-        """A connection of the administrator."""
+        """Open a connection of the administrator."""
         connection = BlockingConnection(
             f"amqp://127.0.0.1:{self.port}", user=ADMIN, password=PASSWORD, allow_insecure_mechs=True
         )

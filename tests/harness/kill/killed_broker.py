@@ -26,16 +26,16 @@ from cairnmq.tools.soak.wire import Settings
 ROOT = Path(__file__).parents[3]
 QUEUES = ("q0", "q1", "q2", RELAYED)
 FLOOD = 4000
-"""Small messages that each sender piles up once, for recovery to read."""
+"""The number of small messages that each sender accumulates once, for recovery to read."""
 RUN_S = {
     "early": [(0.0, 0.05)],
     "running": [(0.02, 0.2), (0.2, 0.8), (0.8, 1.6)],
     "stop": [(0.3, 0.8)],
     "pile": [(1.5, 2.5)],
 }
-"""How long the broker runs with its clients before it is killed."""
+"""Ranges of the time for which the broker runs with its clients before it is killed."""
 PATIENCE_S = 180.0
-"""How long anything may take; the test fails then."""
+"""The limit of every wait, after which the test fails."""
 
 
 class Failure(AssertionError):
@@ -199,9 +199,9 @@ class Group:
         """*options*: options of the broker besides the port and the store directory."""
         self.name = name
         self.kills = Counter[str]()
-        """How many there were: `running`, `recovering`, `starting`."""
+        """The number of kills by kind: `running`, `recovering`, `starting`."""
         self.recovered: list[str] = []
-        """What the last broker said."""
+        """The recovery report of the last broker."""
         self._seed = seed
         self._random = Random(f"{seed}/{name}")
         self._goal = kills
@@ -248,7 +248,7 @@ class Group:
         log = self._log.read_text(errors="replace")
         return log[-4000:] if "Traceback" in log or " ERROR " in log else ""
 
-    # ---- lives ----------------------------------------------------------------------------------------------------
+    # ---- runs -----------------------------------------------------------------------------------------------------
 
     def _plan(self) -> list[str]:
         random = self._random
@@ -258,7 +258,7 @@ class Group:
         third = self._goal // 3
         piled = ["pile", *["recovering"] * max(1, self._goal // 8)]
         plan[third : third + len(piled)] = piled[: self._goal - third]
-        plan[2 * third : 2 * third + 1] = ["stop", "running"]  # the second start reports what the first left
+        plan[2 * third : 2 * third + 1] = ["stop", "running"]  # the second start reports the state that the first left
         return plan
 
     def _live(self, ending: str) -> None:

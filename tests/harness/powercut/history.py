@@ -1,4 +1,4 @@
-"""The operations on a store, the confirmed part of them, and a check of what a recovery shows.
+"""The operations on a store, the confirmed part of them, and a check of the state that a recovery shows.
 
 This module depends neither on the store nor on the disks whose power is cut. Operations have one order, so a recovered
 store must show the outcome of a prefix of them that includes all confirmed operations.
@@ -10,11 +10,16 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Shown = dict[int, list[int]]
-"""Queue id to the ids of the messages on it, in order; no entry for an empty queue."""
+"""Queue ID to the IDs of the messages on it, in order; no entry for an empty queue."""
 
 DEFECTS = ("lost", "resurrected", "duplicated", "phantom", "corrupt", "reordered", "gap", "queue", "alarm")
-"""What can be wrong. Phantom: never put there. Gap: an operation shows and one before it does not. Queue: one that SQL
-confirmed is gone, or is not one of ours. Alarm: recovery refuses what a power cut left."""
+"""The kinds of defects.
+
+* phantom: a message that was never put on the queue
+* gap: an operation shows, and an earlier one does not
+* queue: a queue that SQL confirmed is missing, or an unknown one exists
+* alarm: recovery refuses a state that a power cut left
+"""
 
 
 class Wrong(AssertionError):
@@ -39,18 +44,18 @@ class History:
 
     def __init__(self) -> None:
         self.contents: dict[int, bytes] = {}
-        """Of every message that may be on a queue."""
+        """The content of each message that may be on a queue."""
         self.queues: dict[int, str] = {}
         self.asked: set[str] = set()
-        """Names of queues that may have been made: nobody said so."""
+        """Names of requested queues, whose creation was not confirmed."""
         self.confirmed_lsn = 0
         self.now: Shown = {}
-        """What the queues hold if everything that was done is true."""
+        """The contents of the queues if all operations took effect."""
         self._begun_with: Shown = {}
-        """What the last recovery showed. That is decided: nothing else ever happened."""
+        """The state that the last recovery showed, which is final."""
         self._operations: list[Operation] = []
 
-    # ---- what is done ---------------------------------------------------------------------------------------------
+    # ---- operations -----------------------------------------------------------------------------------------------
 
     def did(self, lsn: int, kind: Literal["enqueue", "dequeue"], message_id: int, queue_id: int) -> None:
         operation = Operation(lsn, kind, message_id, queue_id)
@@ -77,7 +82,7 @@ class History:
     def unconfirmed(self) -> int:
         return len(self._operations) - self.confirmed
 
-    # ---- what a recovery shows ------------------------------------------------------------------------------------
+    # ---- state after a recovery -----------------------------------------------------------------------------------
 
     def check(self, shown: Shown) -> int:
         """Raise `Wrong` if *shown* is not permitted, else return the number of unconfirmed operations kept."""

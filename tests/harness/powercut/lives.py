@@ -29,7 +29,10 @@ from tests.harness.powercut.work import Work, content_of
 CUTS_PER_DISK = 25
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES, initial_containers=2, max_write_buffers=3)
 _RECOVERY_CALLS = 24
-"""To the disk; a recovery makes about as many, and more when it has a long tail to write again."""
+"""The upper limit of the disk call at which a recovery is interrupted.
+
+A recovery makes about as many calls, and more when it has to rewrite a long tail.
+"""
 
 
 class Tally:
@@ -95,7 +98,7 @@ class Store:
         with wired(self._wire):
             while self._tally.cuts < until_cuts:
                 store = self._opened()
-                if self._random.random() < 0.1:  # before it writes anything more
+                if self._random.random() < 0.1:  # before it writes more
                     self._wire.trip()
                     self._went("idle")
                     continue
@@ -114,7 +117,7 @@ class Store:
     def _has_power(self) -> bool:
         return not self._wire.tripped
 
-    # ---- from power on to the store ---------------------------------------------------------------------------------
+    # ---- power on and recovery --------------------------------------------------------------------------------------
 
     def _opened(self) -> JournalStore:
         """Recover, perhaps with interruptions, until a recovery completes; return the store after checking it."""
@@ -167,7 +170,7 @@ class Store:
         history.confirm(store.durable_lsn)
         history.decide(shown)
 
-    # ---- from the store to the end of the power ---------------------------------------------------------------------
+    # ---- work and end of power --------------------------------------------------------------------------------------
 
     def _work(self, work: Work) -> None:
         random, wire = self._random, self._wire

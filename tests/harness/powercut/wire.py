@@ -33,7 +33,7 @@ class Wire:
     def __init__(self, random: Random, system: FileSystem) -> None:
         self.tripped = False
         self.calls = 0
-        """Since it was armed."""
+        """The number of calls since the wire was armed."""
         self._random = random
         self._system = system
         self._end: End = "cut"
@@ -44,7 +44,7 @@ class Wire:
         self._lock = threading.RLock()
 
     def arm(self, calls: int, end: End, *, in_block: bool = False) -> None:
-        """Trip at the *calls*-th call from now, or if *in_block* at the first one from there on that writes a block.
+        """Trip at the *calls*-th call from now; with *in_block*, at the first call from there on that writes a block.
 
         A block write is one of several sectors of a container. With 0 calls only `trip` trips.
         """
@@ -55,7 +55,7 @@ class Wire:
 
     @property
     def is_kill(self) -> bool:
-        """Return whether the wire kills the process instead of cutting the power."""
+        """True if the wire kills the process instead of cutting the power."""
         return self._end == "kill"
 
     def trip(self) -> None:

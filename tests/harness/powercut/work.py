@@ -18,7 +18,7 @@ from tests.harness.powercut.history import History, Wrong
 
 DEADLINE_S = 180.0
 _MANY = 80
-"""More messages on all queues than this are rather taken than put."""
+"""The number of messages on all queues above which dequeues are more frequent than enqueues."""
 _SIZES = (0, 1, 60, 200, 500, 1500, 4096, 10_000, 40_000)
 _TIME_US = 1_700_000_000_000_000
 
@@ -29,8 +29,10 @@ class Work:
     def __init__(
         self, store: JournalStore, history: History, random: Random, power: Callable[[], bool], *, threads: bool
     ) -> None:
-        """*power*: returns whether the power is on. Confirmations after a cut are ignored: a file system without a
-        disk may report success for a sync that it had begun before."""
+        """Run a workload on *store*. *power*: returns whether the power is on.
+
+        Confirmations after a cut are ignored: a file system without a disk may report success for an earlier sync.
+        """
         self.store = store
         self.failure: JournalError | None = None
         self._history = history
@@ -38,7 +40,7 @@ class Work:
         self._power = power
         self._threads = threads
         self._refusal: Exception | None = None
-        """Of a queue, by SQL."""
+        """The error with which SQL refused to create a queue."""
         self._last_lsn, self._durable_lsn = 0, store.durable_lsn
         self._staged: list[tuple[int, list[bytes]]] = []
         self._changed = threading.Condition()
@@ -87,7 +89,7 @@ class Work:
         if 0 < confirmed_lsn < self._durable_lsn:
             raise Wrong("alarm", f"LSN {confirmed_lsn} was confirmed when the power had gone")
 
-    # ---- what is done ---------------------------------------------------------------------------------------------
+    # ---- operations -----------------------------------------------------------------------------------------------
 
     def put(self) -> None:
         content = self._content()

@@ -100,8 +100,7 @@ def _crash(world: World, step: str) -> tuple[Crash, int]:
 def explore_all(states: int, seed: int, told: Callable[[Tally], None] = lambda so_far: None) -> Tally:
     """Explore at least this number of *states*; raise the first failure.
 
-    If there are more shards than cores, they have the lowest priority; otherwise that would leave cores idle at the
-    end.
+    If there are more shards than cores, they have the lowest priority; otherwise cores would be idle at the end.
     """
     total = Tally()
     each = min(states, STATES_PER_SHARD)

@@ -100,8 +100,7 @@ def to_the_end(world: World, queue: int, left_bytes: int) -> None:
 
 
 def split_transaction(world: World) -> None:
-    """Commit or prepare a transaction whose operations end a container, and whose commit or prepare begins the next
-    one.
+    """Commit or prepare a transaction whose operations end a container; the commit or prepare begins the next one.
 
     Either the power fails between the two, or one of the operations is undone. Then one of the two parts is relocated.
     """

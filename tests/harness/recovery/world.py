@@ -236,8 +236,7 @@ class World:
 
     @property
     def room(self) -> int:
-        """The largest payload that fits into a container, even after relocation to one that begins with reclaimed
-        ranges.
+        """The largest payload that fits into a container, even if relocated to one that begins with reclaimed ranges.
 
         A container of the real size always has space for both.
         """

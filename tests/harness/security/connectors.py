@@ -1,4 +1,4 @@
-"""Connectors that log in with TLS, and what the other side saw of them."""
+"""Connectors that log in with TLS, and the users that the accepting broker sees."""
 
 from __future__ import annotations
 

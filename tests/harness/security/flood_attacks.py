@@ -1,4 +1,4 @@
-"""Attacks by what a client sends without waiting: SASL frames, control frames. See `isolation`."""
+"""Attacks with frames that a client sends without waiting: SASL frames, control frames. See `isolation`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNREAD_BYTES = 64 << 10
 
 
 def empty_responses(at: Address, proceed: Proceed) -> None:
-    """W1: before the login, the SASL response that says nothing, as often as it is taken."""
+    """W1: before the login, send empty SASL responses as fast as the broker accepts them."""
     wire = at.connect()
     try:
         wire.sasl()
@@ -55,45 +55,45 @@ def empty_responses(at: Address, proceed: Proceed) -> None:
 
 
 def begin_and_end(at: Address, proceed: Proceed) -> None:
-    """W6: sessions that end as soon as they begin."""
+    """W6: begin and immediately end sessions."""
     _pour(at, proceed, begin(1) + frame(performative(END), channel=1))
 
 
 def many_begin_and_end(at: Address, proceed: Proceed) -> None:
-    """W6: the same on twelve connections."""
+    """W6: begin and immediately end sessions on twelve connections."""
     _pour(at, proceed, begin(1) + frame(performative(END), channel=1), connections=12)
 
 
 def attach_and_detach(at: Address, proceed: Proceed) -> None:
-    """Attack 43: links to queues of its own, and to one that is none of its business."""
+    """Attack 43: attach and detach links to an own queue, and to one of the victim."""
     detach = performative(DETACH, uint(0), TRUE)
     pairs = [(attach(f"l{i}", 0, address, sends=True), detach) for i, address in enumerate(("evil.a", "victim.b"))]
     _pour(at, proceed, b"".join(frame(one) for pair in pairs for one in pair), connections=4)
 
 
 def dynamic_nodes(at: Address, proceed: Proceed) -> None:
-    """Attack 43: queues that are made and deleted."""
+    """Attack 43: create and delete dynamic queues."""
     source = performative(0x28, NULL, uint(0), NULL, uint(0), TRUE)
     ends = performative(ATTACH, string("d"), uint(0), TRUE, NULL, NULL, source, performative(0x29, string("me")))
     _pour(at, proceed, frame(ends) + frame(performative(DETACH, uint(0), TRUE)), connections=4)
 
 
 def flows(at: Address, proceed: Proceed) -> None:
-    """Attack 42: credit that comes and goes on 200 links, each time with an echo."""
+    """Attack 42: alternate the credit of 200 links, each time with an echo."""
     links = b"".join(frame(attach(f"l{i}", i, "evil.a", sends=False)) for i in range(200))
     said = b"".join(frame(flow(i, credit, echo=True)) for credit in (0, 1000) for i in range(200))
     _pour(at, proceed, said, connections=4, first=links)
 
 
 def dispositions(at: Address, proceed: Proceed) -> None:
-    """Attack 42: outcomes of everything there could be."""
+    """Attack 42: send dispositions for the largest possible ranges of deliveries."""
     ranges = ((0, 0x7FFFFFFF), (0, 0xFFFFFFFF), (5, 4))
     said = [performative(DISPOSITION, TRUE, uint(a), uint(b), TRUE, performative(0x24)) for a, b in ranges]
     _pour(at, proceed, b"".join(map(frame, said)), connections=4)
 
 
 def empty_frames(at: Address, proceed: Proceed) -> None:
-    """Attack 42: heartbeats, where frames are also read outside proton: resumable links, transactions."""
+    """Attack 42: send heartbeats where frames are also read outside proton: resumable links, transactions."""
     source = performative(0x28, string("evil.a"), uint(2), symbol("never"))
     ends = performative(0x29, string("me"), uint(2), symbol("never"))
     resumable = performative(ATTACH, string("r"), uint(0), TRUE, NULL, NULL, source, ends)
@@ -102,14 +102,14 @@ def empty_frames(at: Address, proceed: Proceed) -> None:
 
 
 def begin_without_end(at: Address, proceed: Proceed) -> None:
-    """Attack 46: as many sessions as there may be, each with a message that never ends in frames of one byte."""
+    """Attack 46: begin as many sessions as permitted, and an endless message in frames of one byte."""
     first = b"".join(begin(channel) for channel in range(1, 255))
     first += frame(attach("l", 0, "evil.a", sends=True))
     _pour(at, proceed, frame(transfer(0, b"\x00", more=True)), connections=4, first=first)
 
 
 def _pour(at: Address, proceed: Proceed, said: bytes, *, connections: int = 1, first: bytes = b"") -> None:
-    """Send *said* again and again on so many connections, without waiting, and read what comes."""
+    """Send *said* repeatedly on *connections* connections without waiting, and discard the input."""
     many = said * max(1, UNREAD_BYTES // len(said))
 
     def pour(wire: Wire) -> None:
@@ -130,7 +130,7 @@ def _pour(at: Address, proceed: Proceed, said: bytes, *, connections: int = 1, f
 
 
 def guesses(at: Address, proceed: Proceed) -> None:
-    """W11: wrong passwords of users there are and of others, on 64 connections at a time."""
+    """W11: try wrong passwords of existing and unknown users, on 64 connections at a time."""
 
     def guess(number: int) -> None:
         names = ("victim", "admin", f"nobody-{number}")
@@ -146,7 +146,7 @@ def guesses(at: Address, proceed: Proceed) -> None:
 
 
 def silent_connections(at: Address, proceed: Proceed) -> None:
-    """W5: connections that say nothing, more than there may be, and new ones for those that are closed."""
+    """W5: open more silent connections than permitted, and replace the oldest ones."""
     held: deque[Wire] = deque()
     while proceed():
         for _ in range(25):
@@ -160,7 +160,7 @@ SCRAPES = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def metrics(at: Address, proceed: Proceed) -> None:
-    """W13: 24 threads that ask for all metrics again and again, beside 200 requests that never end."""
+    """W13: request all metrics repeatedly on 24 threads, beside 200 incomplete requests."""
     slow: deque[socket.socket] = deque()
 
     def scrape() -> None:
@@ -188,11 +188,11 @@ def metrics(at: Address, proceed: Proceed) -> None:
 
 
 QUERIES_AT_ONCE = 40
-"""For each link: fewer than its credit."""
+"""The number of requests per link, which is less than its credit."""
 
 
 def queries(at: Address, proceed: Proceed) -> None:
-    """Attack 61 and its kind: QUERYs of a hundred queues, on 8 links at a time; their answers are read."""
+    """Attack 61: send QUERYs of a hundred queues on 8 links at a time, and read the answers."""
     wire = at.log_in("evil")
     with closing(wire.sock):
         for number in range(100):
@@ -214,7 +214,7 @@ def queries(at: Address, proceed: Proceed) -> None:
 
 
 def unread_answers(at: Address, proceed: Proceed) -> None:
-    """Attack 61: answers that pile up on 60 links without credit."""
+    """Attack 61: send requests whose answers cannot be delivered: 60 reply links have no credit."""
     wire = at.log_in("evil")
     with closing(wire.sock):
         for number in range(60):
@@ -235,7 +235,7 @@ LARGE_QUERY = bytes(Message(properties={"operation": "GET-OPERATIONS"}).encode()
 
 
 def key_updates(at: Address, proceed: Proceed) -> None:
-    """A18: after the handshake of TLS nothing but updates of keys, on 8 connections; Python can't make them."""
+    """A18: send only TLS key updates after the handshake on 8 connections, with openssl: Python cannot send them."""
     command = ("openssl", "s_client", "-connect", f"127.0.0.1:{at.tls_port}", "-tls1_3")
     clients: list[subprocess.Popen[bytes]] = []
     try:
@@ -247,7 +247,7 @@ def key_updates(at: Address, proceed: Proceed) -> None:
             for client in clients:
                 assert client.stdin is not None
                 with suppress(BrokenPipeError):
-                    client.stdin.write(b"K\n")  # it takes one command from each read
+                    client.stdin.write(b"K\n")  # s_client executes one command per read
                     client.stdin.flush()
     finally:
         for client in clients:
@@ -256,7 +256,7 @@ def key_updates(at: Address, proceed: Proceed) -> None:
 
 
 def handshakes(at: Address, proceed: Proceed) -> None:
-    """Attacks 9 and 10: half a ClientHello on 50 connections, and handshakes without a login, one after the other."""
+    """Attacks 9 and 10: send half a ClientHello on 50 connections, and repeat handshakes without a login."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     hello = ssl.MemoryBIO()
@@ -272,7 +272,7 @@ def handshakes(at: Address, proceed: Proceed) -> None:
 
 
 def unfinished_messages(at: Address, proceed: Proceed) -> None:
-    """Attack 54: 180 kB of a message on each of 50 links of 20 connections, and never its end."""
+    """Attack 54: send 180 kB of an unfinished message on each of 50 links of 20 connections."""
     part = message("x" * 200_000, durable=True)[:15_000]
     with ExitStack() as stack:
         for number in range(20):
@@ -287,7 +287,7 @@ def unfinished_messages(at: Address, proceed: Proceed) -> None:
 
 
 def many_links(at: Address, proceed: Proceed) -> None:
-    """Attack 55: 50 links on each of 200 connections."""
+    """Attack 55: attach 50 links on each of 200 connections."""
     with ExitStack() as stack:
         wires = [stack.enter_context(received(at.log_in("evil"))) for _ in range(200)]
         proceed()
@@ -298,7 +298,7 @@ def many_links(at: Address, proceed: Proceed) -> None:
 
 
 def long_message(at: Address, proceed: Proceed) -> None:
-    """Attack 56: 1 GiB of a durable message without an end, again and again; the broker takes 256 MiB of it."""
+    """Attack 56: repeatedly send 1 GiB of an unfinished durable message, of which the broker takes 256 MiB."""
     part = message("x" * 100_000, durable=True)[:60_000]
     frames = frame(transfer(0, part, more=True))
     while proceed():
@@ -353,5 +353,5 @@ CASES = (
     Case("50 links on 200 connections", many_links, seconds=6.0, finding="55"),
     Case("one message without an end", long_message, finding="56"),
     Case("TLS handshakes", handshakes, finding="10", tls=True),
-    Case("TLS key updates", key_updates, finding="A18", tls=True, burners=2),  # its programs take 1.6 cores
+    Case("TLS key updates", key_updates, finding="A18", tls=True, burners=2),  # openssl uses 1.6 cores
 )

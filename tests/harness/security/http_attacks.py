@@ -22,9 +22,9 @@ LENGTH = 20_000
 QUEUES = 200
 BODY_BYTES = 500
 SESSIONS = 8
-"""Of one user, with streams of events and one request of each kind at a time."""
+"""The number of sessions of one user, each with event streams and one request of each kind at a time."""
 STREAMS = 4
-"""Of each session, left unread."""
+"""The number of event streams of each session, which are left unread."""
 QUEUE = "evil.long"
 GETS = (
     f"/queues/{QUEUE}/messages?search=not-there",
@@ -45,11 +45,11 @@ MANAGER = """
 who = ["evil"]
 may = ["manage", "browse", "monitor"]
 """
-"""The journal and questions about all queues require an administrator."""
+"""The access rules of the attacker: the journal and requests about all queues require an administrator."""
 
 
 def queries(at: Address, proceed: Proceed) -> None:
-    """The costliest requests, in several sessions at a time, beside streams of events that are left unread."""
+    """Send the most expensive requests in several sessions at a time, beside event streams that are left unread."""
     evil = Evil(at)
     for number in range(QUEUES):
         evil.ask("CREATE", f"evil.{number}", {})
@@ -69,7 +69,7 @@ def queries(at: Address, proceed: Proceed) -> None:
 
 
 def without_login(at: Address, proceed: Proceed) -> None:
-    """Requests of clients that may not log in, and connections that make none or never complete one."""
+    """Send requests without a login, and open connections that send none or never complete one."""
     works: list[Callable[[], None]] = []
     for number in range(8):
         name = ("victim", "admin", f"stranger-{number}")[number % 3]
@@ -101,7 +101,7 @@ def _session(at: Address) -> ApiClient:
 
 
 def _asker(client: ApiClient, path: str, method: str = "GET", body: Any = None) -> Callable[[], None]:
-    """One request on a connection that is kept."""
+    """Return a function that sends one request on a persistent connection."""
     connection = HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_S)
     headers = {"Cookie": client.cookie, "X-CSRF-Token": client.csrf, "Content-Type": "application/json"}
 
@@ -116,7 +116,7 @@ def _asker(client: ApiClient, path: str, method: str = "GET", body: Any = None) 
 
 
 def _sender(at: Address, said: bytes) -> Callable[[], None]:
-    """A connection that sends *said* and reads until the server closes it."""
+    """Return a function that sends *said* and reads until the server closes the connection."""
 
     def send() -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", at.http_port), timeout=2.0) as sock:
@@ -129,7 +129,7 @@ def _sender(at: Address, said: bytes) -> Callable[[], None]:
 
 
 def _holder(at: Address, said: bytes, most: int) -> Callable[[], None]:
-    """Connections that are held after they have sent *said*; each sends one more byte in each round."""
+    """Return a function that holds connections after sending *said*, and sends one more byte on each per round."""
     held: deque[socket.socket] = deque()
 
     def hold() -> None:
@@ -148,7 +148,7 @@ def _holder(at: Address, said: bytes, most: int) -> Callable[[], None]:
 
 @contextmanager
 def _unread(client: ApiClient, path: str) -> Iterator[None]:
-    """A request whose response is not read."""
+    """Send a request, and leave its response unread."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", client.port))
@@ -157,7 +157,7 @@ def _unread(client: ApiClient, path: str) -> Iterator[None]:
 
 
 def _run(works: list[Callable[[], None]], proceed: Proceed) -> None:
-    """Repeat each work on a thread of its own."""
+    """Repeat each work in a thread of its own."""
 
     def run(work: Callable[[], None]) -> None:
         while proceed():

@@ -65,22 +65,24 @@ PASSWORDS = {name: f"the password of {name}" for name in ("admin", "victim", "ev
 PRODUCER_RATE = 200
 PRODUCER_EVERY_S = 0.02
 PATIENCE_S = 15.0
-"""A victim that has waited so long gives up; its round trip counts as that long."""
+"""The time after which the victim gives up; its round trip counts as this long."""
 FEWEST_PINGS = 8
 MOST_MEMORY_BYTES = 64 << 20
 SLOWER, SLACK_S = 10.0, 2.0
-"""The factor of the median, and of the worst round trip, which has the slack of a busy machine besides."""
+"""The largest factor of the median and of the worst round trip, and the slack of the latter on a busy machine."""
 LEAST_DENOMINATOR_S = 0.03
-"""The median without the attack counts as at least that. A round trip is a dozen messages between two processes, 20 ms
-on an idle machine. The attacker's process also takes its turns on the cores: a dozen waits for a time slice of the
-scheduler (3 ms) are 36 ms that no broker can avoid, and the ratio to a median of a few milliseconds would count these
-waits instead of the broker's turns."""
+"""The lower limit of the median without the attack, for the ratio.
+
+A round trip is a dozen messages between two processes, 20 ms on an idle machine. The attacker's process also uses the
+cores: a dozen waits for a time slice of the scheduler (3 ms) are 36 ms that no broker can avoid. The ratio to a median
+of a few milliseconds would measure these waits instead of the broker's turns.
+"""
 MOST_QUIET_S = 0.5
-"""The median beside the attack, on a quiet machine."""
+"""The limit of the median beside the attack, on a quiet machine."""
 MOST_BUSY_S = 10.0
-"""The median of a page of the console on any machine."""
+"""The limit of the median of a console page, on any machine."""
 QUIET_SHARE = 0.1
-"""The machine is quiet while processes that are not part of the measurement, and the hypervisor, take less of it."""
+"""A machine is quiet if other processes and the hypervisor use less than this share of it."""
 LEAST_PRODUCER_SHARE = 0.5
 
 RULES = """
@@ -110,9 +112,9 @@ class Address(NamedTuple):
     port: int
     metrics_port: int
     tls_port: int = 0
-    """0 unless the case uses TLS."""
+    """The TLS port; 0 unless the case uses TLS."""
     http_port: int = 0
-    """Of the console; 0 unless the case uses HTTP."""
+    """The port of the console; 0 unless the case uses HTTP."""
 
     def connect(self) -> Wire:
         wire = Wire(self.port)
@@ -139,39 +141,39 @@ class Case(NamedTuple):
     processes: int = 1
     options: tuple[str, ...] = ()
     access: str = ""
-    """Rules, in the format of --acl-file, beside `RULES`."""
+    """Additional rules, in the format of --acl-file, beside `RULES`."""
     seconds: float = 2.5
     finding: str = ""
     tls: bool = False
-    """The broker has a port for TLS, too."""
+    """Whether the broker has a TLS port, too."""
     http: bool = False
-    """The broker has a console, whose memory counts, too."""
+    """Whether the broker has a console, whose memory counts, too."""
     burners: int = 0
-    """Processes of the yardstick, if the attack starts programs of its own; 0 for one of each process of the attack."""
+    """The number of processes of the yardstick, if the attack starts programs; 0 for one per process of the attack."""
 
 
 class Impact(NamedTuple):
     """The measured impact of an attack on the victim and on the broker."""
 
     round_trip_s: float
-    """The median beside the attack."""
+    """The median round trip beside the attack."""
     worst_s: float
     round_trip_ratio: float
-    """Of the median beside the attack to the median beside the yardstick, or to `LEAST_DENOMINATOR_S`."""
+    """The ratio of the median beside the attack to the median beside the yardstick, at least `LEAST_DENOMINATOR_S`."""
     foreign_share: float
-    """The part of the machine's CPU time that others took beside the attack."""
+    """The share of the machine's CPU time that other processes used beside the attack."""
     worst_before_s: float
     afterwards_s: float
     """The first round trip after the end of the attack."""
     producer_share: float
-    """Of its rate beside the yardstick."""
+    """The rate of the producer, relative to its rate beside the yardstick."""
     memory_growth_bytes: int
     longest_turn_s: float
-    """Of the core."""
+    """The longest turn of the core."""
     longest_worker_turn_s: float
     failed_pings: int
     console_s: float = 0.0
-    """The median of a page of the console beside the attack, for a session of the victim."""
+    """The median time of a console page beside the attack, for a session of the victim."""
     failed_pages: int = 0
 
     def __str__(self) -> str:
@@ -303,7 +305,7 @@ class Observed(NamedTuple):
     pings_s: list[float]
     failed: int
     rate: float
-    """Confirmed messages of the producer, per second."""
+    """The rate of messages confirmed to the producer, per second."""
     least_bytes: int
     most_bytes: int
     pages_s: list[float]

@@ -14,15 +14,15 @@ from tests.harness.security.isolation import Address, Case, Proceed
 from tests.harness.security.wire import DISPOSITION, TRANSFER, flow, transfer
 
 LENGTH = 40_000
-"""Messages on a long queue: more cost more time to send than the attack takes."""
+"""The number of messages on a long queue: sending more would take longer than the attack."""
 
 
 UNCONFIRMED = 500
-"""Messages on their way at a time: fewer than there is credit."""
+"""The largest number of messages in flight, which is less than the credit."""
 
 
 class Evil:
-    """A connection that fills queues and asks management."""
+    """A connection that fills queues and sends management requests."""
 
     def __init__(self, at: Address) -> None:
         self.wire = at.log_in("evil")
@@ -37,7 +37,7 @@ class Evil:
         self.wire.say(transfer(next(self._sent), bytes(Message(properties=properties, body=body).encode()), handle=0))
 
     def answered(self, proceed: Proceed, count: int = 1) -> None:
-        """Wait for so many answers."""
+        """Wait for *count* answers."""
         while count and proceed():
             code, fields, _ = self.wire.next()
             count -= code == TRANSFER and not (len(fields) > 5 and fields[5] is True)
@@ -59,7 +59,7 @@ class Evil:
 
 
 def peeks(at: Address, proceed: Proceed) -> None:
-    """Pages from the middle of a long sorted queue, 8 at a time."""
+    """Request pages from the middle of a long sorted queue, 8 at a time."""
     evil = Evil(at)
     evil.ask("CREATE", "evil.sorted", {"durable": False, "arguments": {"priorities": True}})
     evil.answered(lambda: True)
@@ -71,7 +71,7 @@ def peeks(at: Address, proceed: Proceed) -> None:
 
 
 def moves(at: Address, proceed: Proceed) -> None:
-    """A long queue, moved to and fro."""
+    """Move a long queue back and forth."""
     evil = Evil(at)
     evil.fill("evil.here", durable=True)
     evil.fill("evil.there", 1, durable=True)
@@ -83,7 +83,7 @@ def moves(at: Address, proceed: Proceed) -> None:
 
 
 def purges(at: Address, proceed: Proceed) -> None:
-    """Long queues, purged one after the other, and filled again."""
+    """Purge long queues one after the other, and fill them again."""
     evil = Evil(at)
     names = [f"evil.long.{number}" for number in range(4)]
     for name in names:

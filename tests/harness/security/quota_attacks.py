@@ -32,10 +32,10 @@ _ENDS = performative(0x28), performative(0x30), NULL, NULL, uint(0)
 _COORDINATOR = performative(ATTACH, string("c"), uint(100), FALSE, NULL, NULL, *_ENDS)
 
 SETTLED = b"\x50\x01"
-"""The sender settles what it sends."""
+"""The field value of a sender that settles its deliveries."""
 
 CREDIT = 1000
-"""What a sender gets first."""
+"""The initial credit of a sender."""
 MOST_AHEAD = 100
 """The first credit of a resumable link to an exchange."""
 

@@ -1,4 +1,4 @@
-"""Attacks by what the broker evaluates for a client: selectors, bindings, expiry. See `isolation`."""
+"""Attacks with work that the broker does for a client: selectors, bindings, expiry. See `isolation`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tests.harness.security.wire import (
 
 FILTER = 0x0000468C00000004
 HEAVY = " OR ".join(["p LIKE '%b_c%'"] * 110)
-"""Of the default length."""
+"""A selector near the default size limit."""
 LONG, JUST_WITHIN = "a" * 60_000, "a" * 8_000
-"""Beyond the budget of `HEAVY`, and within it."""
+"""Property values that exceed the step budget of `HEAVY`, or just stay within it."""
 TOPICS = """
 [[rules]]
 who = ["evil"]
@@ -43,7 +43,7 @@ on = ["amq.topic", "amq.topic/*"]
 
 
 def selecting(name: str, handle: int, address: str, text: str) -> bytes:
-    """The attach of a receiver with a selector."""
+    """Return the attach of a receiver with a selector."""
     described = b"\x00" + encode.ulong(FILTER) + encode.string(text)
     chosen = encode.mapped([encode.symbol("jms-selector"), described])
     source = performative(0x28, string(address), uint(0), NULL, uint(0), FALSE, NULL, NULL, chosen)
@@ -55,7 +55,7 @@ def _send(wire: Wire, handle: int, first: int, messages: list[Message]) -> None:
 
 
 def _over_and_over(at: Address, proceed: Proceed, attach: Any, prepared: Any = None) -> None:
-    """Fifty receivers whose selectors differ, again and again, as they are closed."""
+    """Attach fifty receivers with distinct selectors, close them, and repeat."""
     wire = at.log_in("evil")
     if prepared is not None:
         prepared(wire)
@@ -71,7 +71,7 @@ def _over_and_over(at: Address, proceed: Proceed, attach: Any, prepared: Any = N
 
 
 def likes_on_a_queue(at: Address, proceed: Proceed) -> None:
-    """W2: many LIKE patterns on three messages with a property of 60 KB."""
+    """W2: match many LIKE patterns against three messages with a property of 60 KB."""
 
     def prepared(wire: Wire) -> None:
         wire.attach("out", 0, "evil.q", sends=True)
@@ -85,7 +85,7 @@ def likes_on_a_queue(at: Address, proceed: Proceed) -> None:
 
 
 def likes_on_a_backlog(at: Address, proceed: Proceed) -> None:
-    """W2: the same on 200 messages for which the selectors have just enough steps."""
+    """W2: match many LIKE patterns against 200 messages for which the step budget just suffices."""
 
     def prepared(wire: Wire) -> None:
         wire.attach("out", 0, "evil.q", sends=True)
@@ -99,7 +99,7 @@ def likes_on_a_backlog(at: Address, proceed: Proceed) -> None:
 
 
 def likes_on_a_topic(at: Address, proceed: Proceed) -> None:
-    """W2: the same as subscriptions to the exchange through which it publishes; others use the exchange, too."""
+    """W2: subscribe with many LIKE patterns to an exchange that others use, too, and publish through it."""
     with received(at.log_in("evil")) as wire:
         for handle in range(100, 150):
             text = f"{HEAVY} OR n = {handle}"
@@ -114,7 +114,7 @@ def likes_on_a_topic(at: Address, proceed: Proceed) -> None:
 
 
 def patterns_on_a_topic(at: Address, proceed: Proceed) -> None:
-    """W2: 200 bindings with wildcards, and a thousand keys that nobody has used before at a time."""
+    """W2: create 200 bindings with wildcards, and publish with new routing keys, 500 at a time."""
     with received(at.log_in("evil")) as wire:
         for handle in range(200):
             pattern = ".".join([("a", "*", "a", "#")[handle >> 2 * place & 3] for place in range(3)])
@@ -135,7 +135,7 @@ def patterns_on_a_topic(at: Address, proceed: Proceed) -> None:
 
 
 def many_selectors(at: Address, proceed: Proceed) -> None:
-    """W8: as many selectors as can be, each another one, of the default length."""
+    """W8: attach as many receivers as possible with distinct selectors of the default length."""
 
     def attach(number: int, handle: int) -> bytes:
         text = f"n = {number} AND " + "n > 0 AND " * 190 + "TRUE"
@@ -145,7 +145,7 @@ def many_selectors(at: Address, proceed: Proceed) -> None:
 
 
 def _make(wire: Wire, replies: str, **queues: dict[str, Any]) -> None:
-    """Make queues by management, without waiting for the answers."""
+    """Create queues by management, without waiting for the answers."""
     wire.attach("manage", 90, "$management", sends=True)
     made = [
         Message(
@@ -158,7 +158,7 @@ def _make(wire: Wire, replies: str, **queues: dict[str, Any]) -> None:
 
 
 def expiry_cycle(at: Address, proceed: Proceed) -> None:
-    """W7: two queues that are each other's expiry-address, and 2,000 messages."""
+    """W7: create two queues that are each other's expiry-address, with 2,000 messages."""
     wire = at.log_in("evil")
     _make(
         wire, "evil.replies",
@@ -174,7 +174,7 @@ def expiry_cycle(at: Address, proceed: Proceed) -> None:
 
 
 def mass_expiry(at: Address, proceed: Proceed) -> None:
-    """W7: messages that expire all at once, some 20,000 of them every other second."""
+    """W7: send messages that expire simultaneously, about 20,000 every two seconds."""
     wire = at.log_in("evil")
     wire.attach("out", 0, "evil.q", sends=True)
     with received(wire):

@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants, frame by frame, over a real socket."""
+"""A client over a real socket whose frames the test controls completely."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def target(address: str) -> bytes:
 
 
 def attach(name: str, handle: int, address: str, *, sends: bool) -> bytes:
-    """By one who sends to, or receives from, *address*."""
+    """Return the attach of a sender to *address*, or of a receiver from it."""
     ends = (source("me"), target(address)) if sends else (source(address), target("me"))
     count = (NULL, NULL, uint(0)) if sends else ()
     return performative(ATTACH, string(name), uint(handle), FALSE if sends else TRUE, NULL, NULL, *ends, *count)
 
 
 def flow(handle: int, credit: int, *, echo: bool = False) -> bytes:
-    """Of a receiver."""
+    """Return a flow performative of a receiver."""
     window = (uint(0), uint(1 << 20), uint(0), uint(1 << 20))
     return performative(FLOW, *window, uint(handle), uint(0), uint(credit), uint(0), FALSE, TRUE if echo else FALSE)
 
@@ -80,7 +80,7 @@ def message(body: str = "a stone", **properties: object) -> bytes:
 
 
 class Wire:
-    """One connection. What is sent is sent at once; answers are read frame by frame."""
+    """A connection that sends immediately, and reads answers frame by frame."""
 
     def __init__(self, port: int, *, context: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> None:
         sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S, source_address=(source, 0))
@@ -105,7 +105,7 @@ class Wire:
         return data
 
     def next(self) -> tuple[int, list[object], bytes]:
-        """The next frame's code, fields (none, if there are described ones) and body. Heartbeats are passed over."""
+        """Return the code, fields and body of the next frame, without heartbeats; no fields if some are described."""
         while True:
             size = int.from_bytes(self.read(4))
             body = self.read(size - 4)[4:]
@@ -117,7 +117,7 @@ class Wire:
                     return code, [], body
 
     def until(self, code: int) -> tuple[list[object], bytes]:
-        """Read on to a frame of that *code*."""
+        """Read up to the next frame with this *code*; return its fields and body."""
         while True:
             found, fields, body = self.next()
             if found == code:
@@ -125,7 +125,7 @@ class Wire:
             assert found != CLOSE, body
 
     def rest(self) -> bytes:
-        """Everything up to the end of the connection, which the broker makes."""
+        """Return all bytes until the broker ends the connection."""
         data = b""
         try:
             while more := self.sock.recv(65536):
@@ -134,10 +134,10 @@ class Wire:
             pass
         return data
 
-    # ---- beginning ------------------------------------------------------------------------------------------------
+    # ---- negotiation ----------------------------------------------------------------------------------------------
 
     def sasl(self) -> bytes:
-        """Begin the SASL layer: what is offered, as it stands in the frame."""
+        """Begin the SASL layer; return the body of the frame with the offered mechanisms."""
         self.send(SASL)
         assert self.read(8) == SASL
         return self.until(MECHANISMS)[1]
@@ -160,7 +160,7 @@ class Wire:
         return self.outcome()
 
     def scram(self, user: str, password: str) -> int:
-        """Log in; the broker must prove that it knows the password, too."""
+        """Log in with SCRAM, and verify the broker's proof that it knows the password; return the outcome code."""
         self.sasl()
         client = ScramClient(["SCRAM-SHA-256"], user, password)
         self.init("SCRAM-SHA-256", client.get_client_first().encode())
@@ -177,7 +177,7 @@ class Wire:
         return fields[0]
 
     def open(self) -> Wire:
-        """The AMQP layer, with a session of a wide window."""
+        """Open the AMQP layer, and a session with a large window."""
         self.send(AMQP)
         assert self.read(8) == AMQP
         self.say(performative(OPEN, string("raw")), performative(BEGIN, NULL, uint(0), uint(1 << 20), uint(1 << 20)))
@@ -191,7 +191,7 @@ class Wire:
             self.credit()
 
     def credit(self) -> None:
-        """Wait until a link is given credit: a flow of the session alone is none."""
+        """Wait until a link receives credit; flows of the session alone are skipped."""
         while len(self.until(FLOW)[0]) < 7:
             pass
 

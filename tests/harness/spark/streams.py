@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 UNSTARTED = "Python worker failed to connect back"
 DEADLINE_S = 600
-"""The time in which a query is started again."""
+"""The time within which a failed query is started again."""
 
 
 def newer_format(data: bytearray, at: int) -> None:

@@ -1,4 +1,4 @@
-"""Two stores, a PostgreSQL database and the processes of a coordinator, with views of them from outside."""
+"""Two stores, a PostgreSQL database and the processes of a coordinator, with views of their contents from outside."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.harness.store.stores import queue
 ROOT = Path(__file__).parents[3]
 DATABASE = "moves"
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
-"""Files outlive a SIGKILL there as they do on a disk, and nobody waits for syncs."""
+"""A directory whose files survive a SIGKILL as on a disk, but whose syncs are free."""
 CHECKPOINTS = 17
-"""One of so many processes finds the stores' checkpoints, if there are any: it takes longer than all the rest."""
+"""Only one in this number of processes keeps the checkpoints of the stores, which take longer than all other steps."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Ended:
     """The result of a process: its exit status and the steps that it reported."""
 
     status: int
-    """-9 if it was killed."""
+    """The exit status; -9 if the process was killed."""
     steps: list[str]
     result: bool | None = None
 
@@ -53,7 +53,7 @@ class View:
     """Store and queue to the contents on it."""
     rows: list[bytes]
     in_doubt: dict[str, dict[bytes, Standing]]
-    """Store to what is in doubt there."""
+    """Store to its transactions in doubt."""
     rows_in_doubt: list[str]
 
 

@@ -65,7 +65,7 @@ class DecisionLog:
         content = os.read(self._fd, os.fstat(self._fd).st_size)
         os.ftruncate(self._fd, content.rfind(b"\n") + 1)
         self.committing: dict[bytes, None] = {}
-        """To be committed, and perhaps not by everybody yet."""
+        """Transactions to commit, which some participants may not have committed yet."""
         self.conflicts: dict[bytes, dict[str, Standing]] = {}
         for line in content.decode().splitlines():
             self._learn(line)

@@ -23,9 +23,9 @@ from tests.harness.store.coordinator import Coordinator, DecisionLog, Participan
 from tests.harness.store.participants import SqlParticipant, StoreParticipant
 
 FIRST, SECOND, ROWS = "first", "second", "rows"
-"""The participants: the store that a message is moved from, that it is moved to, and the rows that record it."""
+"""The participants: the source store of the moved message, its target store, and the rows that record the move."""
 OUT, IN = "out", "in"
-"""Queues of either store."""
+"""The queues of each store."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Orders:
     place: str
     address: str
     participants: tuple[str, ...] = (FIRST, SECOND, ROWS)
-    """In the order in which they are asked."""
+    """The participants in the order of requests."""
     xid: str = ""
-    """Of the transaction to run; none to recover."""
+    """The transaction to run; empty for a recovery."""
     rolls_back: bool = False
-    """Whether the application thinks better of it when all are prepared."""
+    """Whether the application rolls back although all participants are prepared."""
     operator: bool | None = None
-    """What an operator of the first store decides on, to commit or not, as soon as the coordinator has decided."""
+    """Whether an operator of the first store commits, right after the coordinator's decision; None for no operator."""
     kill_at: int = 0
     pause_at: int = 0
 

@@ -1,6 +1,6 @@
-"""Random traffic through a store, with a model of what must be there: lifetimes in several mixes, from one seed.
+"""Random traffic through a store, with a model of its contents: lifetimes in several mixes, from one seed.
 
-The model knows what was done at which LSN; so of any disk that a crash may leave, it says what recovery must show.
+The model knows the LSN of each operation, so it defines the result of recovery for any disk that a crash may leave.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.harness.store.stores import NOW_US, SIZE, Disk, come_to_rest, live_re
 
 NEVER = 1 << 60
 Lifetime = Callable[["Traffic"], int]
-"""How many steps a message stays on a queue, this one included."""
+"""The number of steps for which a message stays on a queue, including the current one."""
 
 
 def _one_stays(traffic: Traffic) -> int:
@@ -39,7 +39,7 @@ MIXES: dict[str, Lifetime] = {
 
 
 class Operation(NamedTuple):
-    """Put on a queue, or taken off; recorded at *lsn*."""
+    """An enqueue or a dequeue, recorded at *lsn*."""
 
     lsn: int
     puts: bool
@@ -48,7 +48,7 @@ class Operation(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A disk as a process leaves it that is killed now."""
+    """The disk as a process leaves it that is killed now."""
 
     files: MemoryDirectory
     confirmed_lsn: int
@@ -57,7 +57,7 @@ class Moment(NamedTuple):
 
 
 class Traffic:
-    """A store with two queues, what was done to it, and what should be on them."""
+    """A store with two queues, the operations on it, and the expected contents."""
 
     rng: random.Random
 
@@ -73,14 +73,14 @@ class Traffic:
         self.due: list[tuple[int, int, int]] = []
         self.step_number = 0
         self.offered_bytes = 0
-        """Of records written for what the traffic asked for."""
+        """The number of record bytes written for the operations of the traffic."""
         self.copied_bytes = 0
         self.emptied = 0
 
-    # ---- what happens ---------------------------------------------------------------------------------------------
+    # ---- operations -----------------------------------------------------------------------------------------------
 
     def step(self, most: int = 40) -> None:
-        """Put some messages on the queues, take off what is due, and ask for a flush."""
+        """Enqueue some messages, dequeue those that are due, and request a flush."""
         for _ in range(self.rng.randrange(1, most)):
             if self.mix == "in pieces on two queues" and self.rng.random() < 0.3:
                 self.put_in_pieces()
@@ -118,7 +118,7 @@ class Traffic:
             self.did_put(lsn, message_id, queue_id, MIXES[self.mix](self))
 
     def turn_around(self) -> None:
-        """Some messages change to the other queue, and perhaps come back to the end of the first."""
+        """Move some messages to the end of the other queue, from which some return later."""
         one, other = self.rng.sample(self.queues, 2)
         for message_id in self.rng.sample(list(self.on[one]), min(len(self.on[one]), self.rng.randrange(6))):
             if message_id in self.on[other]:
@@ -135,7 +135,7 @@ class Traffic:
             self.due.append((self.step_number + stays, message_id, queue_id))
 
     def take(self, message_id: int, queue_id: int) -> None:
-        if message_id not in self.on[queue_id]:  # it was turned around
+        if message_id not in self.on[queue_id]:  # a message that changed queues
             return
         lsn = self.store.dequeue(message_id, queue_id, NOW_US)
         self.offered_bytes += HEAD_BYTES
@@ -155,7 +155,7 @@ class Traffic:
         )
 
     def reopen(self) -> RecoveryReport:
-        """After a close, a kill or a power cut of a disk on which everything done so far is durable."""
+        """Reopen the store after a close, a kill or a power cut; everything done so far is durable on the disk."""
         self.count_copies()
         how = self.rng.randrange(3)
         if how == 0:
@@ -174,14 +174,14 @@ class Traffic:
 
     @property
     def amplification(self) -> float:
-        """Record bytes written for each that was asked for."""
+        """The number of record bytes written for each byte of the operations."""
         self.count_copies()
         return 1 + self.copied_bytes / self.offered_bytes
 
-    # ---- what must be true ----------------------------------------------------------------------------------------
+    # ---- checks ---------------------------------------------------------------------------------------------------
 
     def expected(self, end_lsn: int, count: int | None = None) -> dict[int, list[int]]:
-        """The queues after every operation below *end_lsn* of the first *count*."""
+        """Return the queues after all operations below *end_lsn* of the first *count*."""
         queues: dict[int, dict[int, None]] = {}
         done = self.operations[:count]
         for _, puts, message_id, queue_id in done[: bisect_left(done, end_lsn, key=lambda item: item.lsn)]:
@@ -192,7 +192,7 @@ class Traffic:
         return {queue_id: list(ids) for queue_id, ids in queues.items() if ids}
 
     def check(self) -> None:
-        """Ids, order and contents; and the account of what is needed of the log."""
+        """Check the IDs, order and contents of all messages."""
         assert shown(self.store) == {queue_id: list(ids) for queue_id, ids in self.on.items() if ids}
         self.check_contents(self.store)
 
@@ -202,16 +202,16 @@ class Traffic:
                 assert content_of(store, message_id) == self.contents[message_id]
 
     def check_size(self) -> None:
-        """At rest the log takes no more than twice what lives in it and four containers (E24, E69)."""
+        """Check that at rest the log is at most twice its live records plus four containers (E24, E69)."""
         journal, pins = self.store.journal, self.store.state.pins
         assert pins.live == live_records(self.store)
         assert sum(pins.live.values()) == pins.live_bytes
-        assert set(pins.live) <= set(journal.extent.slots)  # E24: no live record is given away
+        assert set(pins.live) <= set(journal.extent.slots)  # E24: no live record is lost
         assert set(journal.extent.slots) <= set(journal.pool.slots()) | {max(journal.extent.slots)}
         assert len(journal.extent.slots) * SIZE <= 2 * pins.live_bytes + 4 * SIZE
 
     def check_moment(self, moment: Moment) -> int:
-        """Cut the power at *moment*: recovery finds what was durable, and nothing by halves; how many messages."""
+        """Cut the power at *moment*, and check that recovery finds the durable operations; return its message count."""
         disk = Disk()
         disk.files, disk.wiring = moment.files.after_power_cut(self.rng), self.disk.wiring
         store, report = disk.open()
@@ -222,6 +222,6 @@ class Traffic:
         self.check_contents(store, 0.2)
         come_to_rest(store)
         assert shown(store) == found
-        again, _ = disk.open()  # and the next recovery sees the same (I9)
+        again, _ = disk.open()  # the next recovery shows the same (I9)
         assert shown(again) == found
         return report.messages

@@ -1,4 +1,4 @@
-"""A small store for figures of its metrics."""
+"""A small store for tests of its metrics."""
 
 from __future__ import annotations
 
