@@ -2,8 +2,8 @@
 
 The guide marks such functions by their names (`_CT`) and relies on reviewers. The broker always checks where the cost
 is not measurable (`Terminal.note` and the end of each step). In tests, `guard` wraps every public method of the classes
-of the broker, of management and of the cluster: a thread of the broker may call one only while it runs the core. Threads
-of tests may always call them, since without a core (`tests/broker`) they take its place.
+of the broker, of management and of the cluster: a thread of the broker may call one only while it runs the core.
+Threads of tests may always call them, since without a core (`tests/broker`) they take its place.
 """
 
 from __future__ import annotations

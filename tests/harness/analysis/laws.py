@@ -140,7 +140,7 @@ def transactions(world: Notes, ask: Ask) -> None:
         assert row["operations"] == sum(noted.enqueues + noted.dequeues for noted in some)
         assert row["bytes"] == sum(noted.size for noted in some)
         took = [noted.end_us - noted.began_us for noted in some if noted.end_us is not None]
-        if key[0] == "local":  # A4: written in one piece at commit, and never if it is rolled back
+        if key[0] == "local":  # A4: written together at commit, never after a rollback
             assert (row["p50_us"], row["p99_us"], row["max_us"], row["abort_rate"]) == (None, None, None, None)
         elif took:
             assert (row["p50_us"], row["p99_us"], row["max_us"]) == (rank(took, 0.5), rank(took, 0.99), max(took))

@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def tables(queues: int, hours: int) -> dict[str, pa.Table]:
-    """The answers of the jobs that have plots, and of integrity."""
+    """Return the answers of the jobs that have plots, and of `integrity`."""
     rng = random.Random(queues * 1000 + hours)
     names = ["orders", "<img src=x onerror=alert(1)>", "a-queue-with-a-very-long-name-" + "x" * 80]
     names = [*names, *(f"events.region-{number}" for number in range(queues))][:queues]

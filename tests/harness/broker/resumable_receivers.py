@@ -110,7 +110,7 @@ def put(world: World, *numbers: int, durable: bool = True) -> None:
 
 
 def others_get(world: World, credit: int = 100, *, accept: int = 0) -> list[int]:
-    """Return what another consumer receives; it accepts the first *accept* messages, releases the rest and detaches."""
+    """Return the messages that another consumer receives; it accepts the first *accept* ones, and releases the rest."""
     receiver = world.open(to_client=True)
     world.do(receiver.driver.request, credit, False)
     world.read_all()

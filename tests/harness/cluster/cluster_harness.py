@@ -86,9 +86,9 @@ class SimulatedMember:
         self.lives = 0
         self.flow_limit_bytes = LIMIT_BYTES
         self.is_disk_slow = False
-        """The disk reports no writes as durable."""
+        """Whether the disk reports no writes as durable."""
         self.is_reader_slow = False
-        """Requested reads from the disk do not complete."""
+        """Whether requested reads from the disk do not complete."""
         self.capacity_bytes = 0
         """The capacity of the disk; 0 means unlimited."""
         self.silence_s = SILENCE_S

@@ -24,8 +24,10 @@ from proton.reactor import Container, ReceiverOption
 from cairnmq.tools.soak.history import Answered, Confirmed, Got, Notebook, Refused, Sent, Settled
 
 HEARTBEAT_S = 2.0
-"""The time without a sign of life or an answer after which a client leaves a member. It grows with each failed
-connection, so that clients connect on slow machines, too."""
+"""The time without any input after which a client leaves a member.
+
+It grows with each failed connection, so that clients connect on slow machines, too.
+"""
 TICK_S = 0.05
 MOST_UNCONFIRMED = 20
 CREDIT = 20
@@ -71,7 +73,7 @@ class Client:
         self.notebook = Notebook(given.notebook)
         self.number = 0
         self.visit = 0
-        """The number of its connection."""
+        """The number of the current connection."""
         self.in_vain = 0
         """The number of failed connections since the last successful one."""
         self.ending = threading.Event()

@@ -80,8 +80,11 @@ def broken(history: Iterable[Event | Came], contents: Mapping[int, Contents]) ->
 
 
 def _out_of_order(gots: Iterable[Got], sent: Mapping[str, Sent], confirmed: Mapping[str, int]) -> set[str]:
-    """Return messages delivered after one of the same sender that was sent after they were confirmed, or that was
-    sent later over the same connection."""
+    """Return messages whose order violates the guarantee.
+
+    These were delivered after a message of the same sender that was sent after they were confirmed, or that was sent
+    later over the same connection.
+    """
     found: set[str] = set()
     last_sent: dict[tuple[str, str], int] = defaultdict(int)
     last_number: dict[tuple[str, str, int], int] = defaultdict(int)

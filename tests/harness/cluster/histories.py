@@ -47,7 +47,7 @@ class Histories:
 
     def __init__(self) -> None:
         self.is_strict = False
-        """Also check members that the group has continued without, and that have not detected it."""
+        """Whether to check also members that the group has continued without, and that have not detected it."""
         self.confirmed: set[Key] = set()
         self.sent_by: dict[int, Sender] = {}
         self.sizes: dict[int, int] = {}
@@ -77,7 +77,7 @@ class Histories:
         self.epochs: dict[int, int] = {}
         """The epoch in which each message was sent."""
         self.shuffled = 0
-        """Messages of earlier epochs may be out of order: a bootstrap took them from a store with transferred state."""
+        """The epoch before which messages may be out of order: it began from a store with transferred state."""
 
     # ---- client operations ----------------------------------------------------------------------------------------
 

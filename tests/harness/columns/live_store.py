@@ -15,7 +15,7 @@ SMALL = 16 << 10
 
 @contextmanager
 def written(path: Path, archive: Path | None = None) -> Iterator[None]:
-    """Run traffic through the store at *path* meanwhile; one message in ten stays for long."""
+    """Run traffic through the store at *path* until the block ends; one message in ten stays for long."""
     options = StoreOptions(
         container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL,
         archive_dir=str(archive) if archive else None,

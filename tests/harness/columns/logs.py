@@ -95,6 +95,6 @@ def go_on(life: Life, steps: int, *, kills: bool = True) -> None:
         life.rng.choice(actions)()
         if life.rng.random() < 0.02:
             life.purge()
-        del life.checkpoint.commits[:-1]  # a kill leaves the newest one, or none
+        del life.checkpoint.commits[:-1]  # a kill leaves the newest one or none
     life.kick()
     life.store.journal.writer.write_mark()

@@ -39,7 +39,7 @@ def fill(path: Path, messages: int, archive: Path | None = None) -> None:
 
 
 def iceberg(target: Path) -> Table:
-    from pyiceberg.catalog.sql import SqlCatalog  # here: takes 0.6 s; all test processes import this module
+    from pyiceberg.catalog.sql import SqlCatalog  # here: it takes 0.6 s, and all test processes import this module
 
     uri = URL.create("sqlite", database=f"{target}/catalog.sqlite").render_as_string()
     catalog = SqlCatalog("cairnmq", uri=uri, warehouse=f"file://{target}")

@@ -47,7 +47,7 @@ class Thief:
         self._in_message = False
 
     def wants(self, frame: bytes) -> Transfer | None:
-        """Return the head of the transfer if its message is to be lost, else None."""
+        """Return the header of the transfer if its message is to be lost, else None."""
         if not is_transfer(frame):
             return None
         head = read_transfer(frame)

@@ -1,7 +1,7 @@
 """A store under repeated power cuts: opened, checked, put under load, and cut off.
 
 Each run ends with a power cut or a kill: at a chosen call to the disk, between two operations, in the middle of a
-close, or inside the recovery itself. Every recovery must show what earlier ones have shown, whether the process in
+close, or inside the recovery itself. Every recovery must show the same state as earlier ones, whether the process in
 between was stopped cleanly, killed, or cut off before it wrote anything more.
 """
 

@@ -148,7 +148,7 @@ def a_queue_is_shown_in_the_order_of_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_as(patch: pytest.MonkeyPatch, change: Callable[[RecordHead], RecordHead]) -> None:
-    """Make recovery read record heads that differ from those written, as *change* returns them."""
+    """Make recovery read record headers that differ from those written, as *change* returns them."""
     real = Block.heads
     patch.setattr(Block, "heads", lambda self: [change(head) for head in real(self)])
 

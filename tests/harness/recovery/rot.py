@@ -139,7 +139,7 @@ class Rot:
         )
 
     def every_head(self) -> Iterator[Place]:
-        """Yield each byte of the mark, of container and block heads, and of the first record heads of blocks."""
+        """Yield each byte of the mark, of container and block headers, and of the first record headers of blocks."""
         for name in self.moment.disk.names():
             places = PLACES if file_number(name) is None else (0,)
             yield from ((name, place + at) for place in places for at in range(HEAD_OF_A_FILE_BYTES))
@@ -172,7 +172,7 @@ FAULTS_PER_SHARD = 5_000
 
 
 def rot(seed: int, number: int, end: str, faults: int = FAULTS_PER_SHARD) -> Verdicts:
-    """Run a shard: a small life that ends with *end*, then *faults* bit flips, about half of them in heads."""
+    """Run a shard: a small life that ends with *end*, then *faults* bit flips, about half of them in headers."""
     begun_s = time.process_time()
     rng = random.Random(f"rot {seed} {number}")
     life = Life.drawn(rng, number)

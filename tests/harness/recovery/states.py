@@ -22,8 +22,8 @@ Kind = Literal["cut", "junk", "kill"]
 class Crash:
     """The states that a crash at *moment* may leave.
 
-    cut   the power fails, and a sector that is lost holds what was synced there
-    junk  likewise, but it holds what another file has there, if nothing but zeros was ever synced
+    cut   the power fails, and a lost sector keeps its last synced content
+    junk  likewise, but a sector to which only zeros were ever synced has the content of another file there
     kill  the process ends: everything written survives, and pending changes stay pending; the only choice is 0
     """
 

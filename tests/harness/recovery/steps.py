@@ -119,8 +119,10 @@ def pass_by(world: World, queue: int) -> None:
 
 
 def stragglers(world: World) -> None:
-    """Leave one message, of one record or of several, in each of several containers, among others that are consumed:
-    the log is soon several times its live records, so the messages are relocated."""
+    """Leave messages, of one record or of several, in several containers, among others that are consumed.
+
+    The log is soon several times its live records, so the messages are relocated.
+    """
     for _ in range(world.random.randrange(3, 6)):
         queue = some_queue(world)
         if world.random.random() < 0.4:
@@ -233,8 +235,10 @@ def ends_apart(world: World) -> None:
 
 
 def back_after_a_while(world: World) -> None:
-    """Dequeue a message and enqueue it again, each in another container. Only the dequeue is needed of its container,
-    so it is relocated, behind the later enqueue."""
+    """Dequeue a message and enqueue it again, each in another container.
+
+    Only the dequeue is needed of its container, so it is relocated, behind the later enqueue.
+    """
     first, other = some_queue(world), second_queue(world)
     if first == other:
         first = queues(world)[0]
@@ -252,8 +256,10 @@ def back_after_a_while(world: World) -> None:
 
 
 def until_relocation(world: World, queue: int, keep_bytes: int) -> None:
-    """Keep a message in each container, among others that are consumed, until relocation is at work; then kill the
-    process when the first half of the copies is durable."""
+    """Keep a message in each container, among consumed ones, until relocation is at work; then kill the process.
+
+    At the kill, the first half of the copies is durable.
+    """
     assert world.store is not None
     slot = -1
     for _ in range(60):
@@ -285,8 +291,11 @@ def take_what_was_moved(world: World, queue: int) -> None:
 
 
 def interrupted_relocation(world: World) -> None:
-    """Kill the process while a container is half relocated. The copies are dequeued and leave the log, perhaps after
-    they were relocated again; the originals are still beside the records that were not copied."""
+    """Kill the process while a container is half relocated.
+
+    The copies are dequeued and leave the log, perhaps after another relocation; the originals remain beside the records
+    that were not copied.
+    """
     assert world.store is not None
     drain(world)
     reopen(world)  # ends a relocation in progress

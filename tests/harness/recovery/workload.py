@@ -122,7 +122,7 @@ class Life(NamedTuple):
         rng = world.random
         world.open()
         world.queue("a")
-        # Lives leave out some steps, so that others go further.
+        # Lives leave out some steps, so that others have a larger effect.
         every = STEPS | TRANSACTING | PURGING | {power_cut: 2}
         weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in every.items()} | {put_small: 6}
         weights |= dict.fromkeys(self.kind.steps, 10)
@@ -185,7 +185,7 @@ def workload(world: World) -> None:
         world.take(queue, message_id)
     second = [world.put(a, 64_000) for _ in range(6)]
     world.kick()
-    # A batch of several blocks that goes over the end of a container, and bounds the write buffers.
+    # A batch of several blocks that crosses the end of a container, and bounds the write buffers.
     second += [world.put(a, 60_000) for _ in range(18)]
     world.kick()
     world.take(b, both)

@@ -8,10 +8,10 @@ from tests.harness.clients.peers import Peer
 
 
 def small_ones_pass(peer: Peer, stalled: Peer) -> None:
-    """Check that small messages pass for at least 2 s, longer than buffered data of *stalled* would hold them up.
+    """Check that small messages pass for at least 2 s, in which the broker withholds input of the long message.
 
-    The count is at least 20, which any disk stores in that time. *stalled* reads nothing meanwhile, but sends
-    heartbeats. Its sender is silent, and would be disconnected after a minute.
+    At least 20 are sent, which any disk stores in that time. *stalled* reads nothing, but sends heartbeats. Its sender
+    is silent, and would be disconnected after a minute.
     """
     sender, receiver = peer.sender("small"), peer.receiver("small", 100_000)
     begun_s, passed = time.monotonic(), 0

@@ -1,10 +1,10 @@
-"""The impact of one client's attack on the others: a real broker, a victim, and an attack beside it.
+"""The impact of an attacking client on other clients: a real broker, a victim, and an attack beside it.
 
 `measure(case)` starts a broker process with the users `admin`, `victim` and `evil`, and measures twice for a few
 seconds: first beside processes that only burn CPU (the yardstick, which any attacker on the same machine costs), then
-beside the attack. The victim does this meanwhile:
+beside the attack. Throughout, the victim runs:
 
-* The *ping*, again and again: log in with SCRAM, attach, send a durable message, receive and accept it, close.
+* The *ping*, repeatedly: log in with SCRAM, attach, send a durable message, receive and accept it, close.
 * The *producer*: an established connection that sends `PRODUCER_RATE` durable messages a second.
 * In a case with a console, a *page* of an existing session, between two pings.
 
@@ -189,7 +189,7 @@ class Impact(NamedTuple):
 
 
 def assert_isolated(impact: Impact) -> None:
-    """Check that one client slows others down by at most a bounded factor, and uses bounded memory."""
+    """Check that a client delays others by at most a bounded factor, and uses bounded memory."""
     assert not impact.failed_pings, impact
     assert not impact.failed_pages, impact
     assert impact.console_s < MOST_QUIET_S or impact.foreign_share >= QUIET_SHARE, impact

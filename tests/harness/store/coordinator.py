@@ -30,11 +30,11 @@ class RefusedError(Exception):
 
 
 class LostError(Exception):
-    """A lost connection to a participant, which may have done what was requested."""
+    """A lost connection to a participant, which may have executed the request."""
 
 
 class Participant(Protocol):
-    """A participant in transactions; what is requested is durable once `wait` returns."""
+    """A participant in transactions; requested changes are durable once `wait` returns."""
 
     name: str
 
