@@ -113,10 +113,10 @@ def test_the_cache_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("count", "fields"),
     [
-        (1, b"\xa1\x01x"),  # durable is a string,
-        (1, b"\x50\x01"),  # or a number
-        (2, b"\x40\xa1\x01x"),  # priority is a string,
-        (2, b"\x40\x70\x00\x00\x01\x00"),  # or 256
+        (1, b"\xa1\x01x"),  # durable is a string
+        (1, b"\x50\x01"),  # durable is a number
+        (2, b"\x40\xa1\x01x"),  # priority is a string
+        (2, b"\x40\x70\x00\x00\x01\x00"),  # priority is 256
         (3, b"\x40\x40\x55\xff"),  # the time to live is negative
         (5, b"\x40\x40\x40\x40\x41"),  # the delivery count is a boolean
     ],

@@ -12,11 +12,11 @@ from cairnmq.amqp.native.proton_ffi import NULL
 
 PAIRS = list(product(LinkState, LinkEvent))
 OWN_ATTACH = {LinkState.ATTACHING, LinkState.ATTACHED}
-"""States in which this side has sent its attach, and no detach."""
+"""States in which this side has sent an attach but no detach."""
 PEER_ENDS = {LinkEvent.PEER_DETACH, LinkEvent.PEER_CLOSE}
 ENDS = PEER_ENDS | {LinkEvent.DETACH, LinkEvent.CLOSE, LinkEvent.LOST}
 IMPOSSIBLE = {(LinkState.PLANNED, event) for event in (LinkEvent.PEER_ATTACH, *PEER_ENDS)}
-"""Answers of the peer to an attach that was not sent."""
+"""Events of the peer for an attach that was not sent."""
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)

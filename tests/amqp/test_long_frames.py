@@ -13,19 +13,19 @@ from tests.harness.security import wire
 from tests.harness.security.wire import FALSE, NULL, TRUE, attach, binary, frame, performative, uint
 
 LONG_ZERO = b"\x70\0\0\0\0"
-"""The handle 0 in another encoding than that of `uint`."""
+"""Handle 0 in an encoding that `uint` does not use."""
 KINDS = (
     "begin", "continue", "bare", "end", "abort", "other tag", "other format", "settled", "malformed", "long handle",
     "reattach", "end of session", "short", "resume", "first tag",
 )  # fmt: skip
 SHORT_BYTES = 20
-"""The size that a frame has by its header, although its performative is longer."""
+"""Frame size in a header that is shorter than the performative."""
 Step = tuple[str, int, int]
-"""A kind of frame, the handle, and the size of the payload."""
+"""A frame kind, a handle and a payload size."""
 
 
 def frames_of(steps: list[Step]) -> list[bytes]:
-    """Encode frames whose delivery-ids and delivery-tags rise with each delivery that begins."""
+    """Encode frames whose delivery-ids and delivery-tags increase with each new delivery."""
     said: list[bytes] = []
     number = 0
     for kind, handle, size in steps:

@@ -11,7 +11,7 @@ from cairnmq.amqp.frames.repeated_transfers import Layout, layout_of, repeats
 from tests.harness.security.wire import FALSE, TRANSFER, frame, performative, uint
 
 PERFORMATIVE_AT = 11
-"""Offset of the list of fields in a frame without extended header."""
+"""Offset of the field list in a frame without extended header."""
 
 
 def short(tag: bytes) -> bytes:

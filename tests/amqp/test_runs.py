@@ -35,7 +35,7 @@ def dispositions(draw: st.DrawFn) -> Action:
 
 
 def frames_of(actions: list[Action], *, is_usual: bool = True) -> list[bytes]:
-    """Encode the actions as frames; unless *is_usual*, acceptances in a way that is always digested one by one."""
+    """Encode the actions as frames; unless *is_usual*, encode acceptances so that each is digested separately."""
     said: list[bytes] = []
     number = outcome = 0
     for kind, about in actions:
@@ -79,5 +79,5 @@ def test_runs_are_not_digested_message_by_message() -> None:
     entered = side.entered(b"".join(said))
     assert len(side.seen["a"]) == 200
     assert len(side.seen["x"]) == FORWARDED
-    assert entered["_transfer"] <= 2  # the first one is checked field by field
+    assert entered["_transfer"] <= 2  # the first transfer is checked field by field
     assert entered["_outcome"] == 0

@@ -65,7 +65,7 @@ def test_accepted_frames_are_valid(frame: tuple[int, bytes], before: bytes, behi
 
 @given(frames())
 def test_valid_frames_are_accepted(frame: tuple[int, bytes]) -> None:
-    """Valid frames of the usual form, but for drains, echoes and backward ranges, need no decoding."""
+    """Valid frames of the usual form are accepted without decoding, except drains, echoes and backward ranges."""
     code, content = frame
     try:
         fields = read(content, 11)

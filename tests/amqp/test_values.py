@@ -91,8 +91,8 @@ def test_bad_bytes_are_malformed_and_nothing_worse(raw: bytes, data: st.DataObje
         b"\xc0\x04\x01\x40\x40\x40",  # bytes after the last item
         b"\xc0\x03\x01\xa1\x05abcde",  # an item that ends after its list
         b"\x56\x02",
-        b"\x73\x00\x11\x00\x00",  # no character
-        b"\x73\x00\x00\xd8\x00",  # half of one
+        b"\x73\x00\x11\x00\x00",  # beyond Unicode
+        b"\x73\x00\x00\xd8\x00",  # half of a surrogate pair
         b"\xa1\x01\xff",
         b"\xa3\x01\xff",
         b"\x3f",

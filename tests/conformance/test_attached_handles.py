@@ -15,7 +15,7 @@ __all__ = ["broker", "say", "start_broker"]
 
 MOST_LINKS = 3
 LIST_SIZE_AT = 12
-"""Place of the size of an attach's list of fields in its frame."""
+"""Offset of the size of the field list in the frame of an attach."""
 
 
 def test_attached_handles_beyond_the_limit_close_the_connection(start_broker: StartBroker, say: Say) -> None:

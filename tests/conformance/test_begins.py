@@ -86,7 +86,7 @@ class Conversation:
         self.say(AMQP, opening(), *said)
 
     def say(self, *said: bytes) -> str:
-        """Return why the engine closed the connection; empty if it did not."""
+        """Return the reason with which the engine closed the connection; empty if the connection is open."""
         self.engine.push(b"".join(said))
         self.engine.digest()
         events: list[Event] = self.engine.endpoints.events

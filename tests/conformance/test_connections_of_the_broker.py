@@ -15,7 +15,7 @@ from tests.harness.router.raw import Frame, RawServer, attach, begin, frame, ope
 
 __all__ = ["start_broker"]
 CREDIT = 6
-"""Place of link-credit in a flow."""
+"""Index of link-credit in the fields of a flow."""
 BODY = b"\x00\x53\x77\x43"
 
 

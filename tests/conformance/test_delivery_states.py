@@ -66,7 +66,7 @@ FIELDS: dict[str, tuple[str, list[str]]] = {
         '<field name="outcome" type="*" requires="outcome"/>',
     ]),
 }  # fmt: skip
-"""Section, and the definitions of the fields in order."""
+"""Section and ordered field definitions of each composite type."""
 VALID: dict[str, list[Any]] = {
     "error": [Symbol("amqp:internal-error"), "why", {Symbol("a"): 1}],
     "received": [Uint(0), Ulong(0)],
@@ -207,7 +207,7 @@ def declared(one: Raw, number: int) -> bytes:
 def test_forbidden_request_is_rejected_and_its_transactions_go_on(
     broker: RunningBroker, witness: Witness, text: str, rule: Rule, body: Any, condition: str
 ) -> None:
-    """4.2: the message is rejected with the error, if the source of the link has the outcome `rejected`."""
+    """4.2: a forbidden request is rejected with the error if the link's source supports the outcome `rejected`."""
     with control(broker.port) as one:
         txn_id = declared(one, 0)
         one.say(request(1, body))
@@ -220,7 +220,7 @@ def test_forbidden_request_is_rejected_and_its_transactions_go_on(
 
 
 def test_discharge_with_a_fail_of_a_wrong_type_commits_nothing(broker: RunningBroker) -> None:
-    """4.5.3: `fail` is a boolean; a request that can't be read leaves its transaction open."""
+    """4.5.3: `fail` is a boolean; a request that cannot be decoded leaves its transaction open."""
     with control(broker.port) as one:
         txn_id = declared(one, 0)
         state = composite("transactional-state", txn_id=txn_id, outcome=None)

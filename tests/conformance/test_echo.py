@@ -19,7 +19,7 @@ MAX_FRAME = 512
 WINDOW_FRAMES = 8
 NEXT_INCOMING, INCOMING_WINDOW, NEXT_OUTGOING, OUTGOING_WINDOW, HANDLE, COUNT, CREDIT, AVAILABLE, DRAIN = range(9)
 OUR_HANDLE = 7
-"""Of the link in question on this side; the broker's is `ITS_HANDLE`."""
+"""Handle of the tested link on the client side; the handle on the broker side is `ITS_HANDLE`."""
 ITS_HANDLE = 1
 
 

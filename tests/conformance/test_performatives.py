@@ -189,7 +189,7 @@ def test_connection_that_does_not_begin_with_an_open_is_closed(
 
 
 def test_empty_message_is_rejected_and_its_link_goes_on(broker: RunningBroker) -> None:  # D5
-    """3.2: the body is mandatory; only the message is refused, as its sender awaits an outcome."""
+    """3.2: the body is mandatory; an unsettled message without a body is rejected, and the link stays attached."""
     with connected(broker.port) as one:
         one.say(transfer(0, 0), transfer(0, 1, BODY))
         outcomes: dict[int, Any] = {}

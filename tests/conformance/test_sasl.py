@@ -43,7 +43,7 @@ FIELDS: dict[str, tuple[int, str, list[str]]] = {
         '<field name="additional-data" type="binary"/>',
     ]),
 }  # fmt: skip
-"""Code, section, and the definitions of the fields in order."""
+"""Code, section and ordered field definitions of each SASL frame."""
 LOGIN = b"\0anna\0one stone"
 VALID: dict[str, list[Any]] = {
     "mechanisms": [symbols("PLAIN", "ANONYMOUS")],
@@ -58,7 +58,7 @@ LET_IN = encode.described(0x44, encode.value([Ubyte(0)]))
 
 
 class Case(NamedTuple):
-    """A SASL frame, and the valid frames before it."""
+    """A forbidden SASL frame and the valid frames before the forbidden one."""
 
     name: str
     rule: Rule
@@ -92,7 +92,7 @@ def misplaced(when: str, names: tuple[str, ...], *before: bytes) -> Iterator[Cas
 
 
 BEGUN = sasl("init", Symbol("PLAIN"))
-"""An init without an initial response: the broker sends an empty challenge."""
+"""An init without an initial response, which the broker answers with an empty challenge."""
 MECHANISM = Rule("5.3.3.2", "If the selected mechanism is not supported by the receiving peer, it MUST close the "
                  "connection with the authentication-failure close-code.")  # fmt: skip
 OF_CLIENTS = [

@@ -51,7 +51,7 @@ def info_of(error: Any) -> Any:
 def test_message_to_an_unknown_address_is_rejected_with_its_tag(
     broker: RunningBroker, outcomes: Array | None
 ) -> None:  # D3
-    """Anonymous Terminus 2.2.2: a rejected outcome if the source supports it, and the message is not settled."""
+    """Anonymous Terminus 2.2.2: an unsettled message is rejected if the source supports the outcome `rejected`."""
     with relay(broker.port, outcomes) as one:
         one.say(transfer(0, 0, addressed("nowhere")), transfer(0, 1, addressed("known-q")))
         states: dict[int, Any] = {}
@@ -84,7 +84,7 @@ def test_message_that_can_not_be_rejected_detaches_its_link(
 
 @pytest.mark.parametrize("source", [["here"], [], [None, Uint(1)]], ids=["address", "empty", "durable"])
 def test_answer_to_a_sender_has_its_source(broker: RunningBroker, source: list[Any]) -> None:  # D7
-    """2.7.3: the source and target of a link are what both peers' attaches say."""
+    """2.7.3: the answering attach repeats the source and the target of the sender."""
     ends = Described(Ulong(raw.SOURCE), source), Described(Ulong(raw.TARGET), ["known-q"])
     said = frame(raw.ATTACH, "s", Uint(0), False, Ubyte(2), Ubyte(0), *ends, None, None, Uint(0))
     with Raw(broker.port, opening(), begin(), said) as one:
@@ -102,7 +102,7 @@ def test_answer_to_a_receiver_has_its_target(broker: RunningBroker) -> None:  # 
 
 
 def test_sole_connection_declares_weak_detection(broker: RunningBroker) -> None:  # D6
-    """Sole connection extension 1.0: detection is strong where the open names no other policy."""
+    """Sole connection extension 1.0: the open declares weak detection, as strong detection is the default."""
     desired = frame(raw.OPEN, "only", *[None] * 7, symbols("sole-connection-for-container"))
     with Raw(broker.port, desired) as one:
         fields = one.until("open").fields

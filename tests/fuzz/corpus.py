@@ -146,7 +146,7 @@ def _queue(client: Client) -> None:
 
 
 def _settled(client: Client) -> None:
-    """Send and receive at most once, and with deliveries that the sender settles last."""
+    """Receive settled messages, and send messages that the sender settles last (rcv-settle-mode `second`)."""
     link = client.session.sender("s")
     link.rcv_settle_mode = Link.RCV_SECOND
     sender = _attach(client, link, "q")
@@ -269,7 +269,7 @@ def _looking(client: Client) -> None:
         client.talk()
 
 
-# ---- logging in ---------------------------------------------------------------------------------------------------
+# ---- login --------------------------------------------------------------------------------------------------------
 
 USER, PASSWORD = "user", "pencil"
 

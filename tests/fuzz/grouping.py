@@ -1,4 +1,4 @@
-"""Frames of the cluster's group, forged by one who has a place on the bus: two members hear them from a third."""
+"""Forged frames of the cluster group, sent to two members by a third process on the same bus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.harness.cluster.memory_group import memory_member
 
 @cache
 def said() -> tuple[bytes, ...]:
-    """One frame of each kind."""
+    """Return at least one frame of each kind."""
     members = [MemberId(node, 100 + node, 7 * node) for node in (1, 2, 3)]
     entries = tuple(Seat(member, 3) for member in members)
     return tuple(
@@ -46,7 +46,7 @@ def said() -> tuple[bytes, ...]:
 
 
 class Grouped:
-    """Members 1 and 2, which go on whatever the process on node 3 says."""
+    """Members 1 and 2, which must keep working regardless of the frames from node 3."""
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(3)
@@ -66,7 +66,7 @@ class Grouped:
             self.bus.inbox.clear()
 
     def hear(self, data: bytes) -> None:
-        """As it is, with a checksum that fits, and as if its sender were in the group and knew all there is to know."""
+        """Send *data* unchanged, with a valid checksum, and with the identifiers of the current configuration."""
         for each in (data, _fitting(data), _fitting(self._knowing(data))):
             self.bus.send(each)
             try:
@@ -76,7 +76,7 @@ class Grouped:
         self.step(1)
 
     def _knowing(self, data: bytes) -> bytes:
-        """A hello that is not void, or something said in the present configuration."""
+        """Return a hello or events frame of *data* with the current ring, digest and view; other data unchanged."""
         membership = self.members[0]._membership
         assert membership is not None
         try:
@@ -90,7 +90,7 @@ class Grouped:
         return data
 
     def check(self) -> None:
-        """They are a group, of one order, and say what they give."""
+        """Check that both members are in the group and deliver the same events, their own multicasts included."""
         self.bus.close()
         self.step(3000)
         ids = [member.me for member in self.members]

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of the targets with atheris: `make guided TARGET=message SECONDS=600`.
 
-It tries a quarter as many inputs per second as `tests.fuzz.run`, but reaches code that random changes do not; so it is
-for long runs, and not among the tests. New inputs are kept in `build/guided`, and later runs continue from there.
-libFuzzer stores a failing input as `crash-...`; `python -m tests.fuzz.guided message crash-...` tries it again.
+Guided fuzzing tries a quarter as many inputs per second as `tests.fuzz.run`, but reaches code that random changes do
+not; it is meant for long runs and is not part of the tests. New inputs are kept in `build/guided` for later runs.
+libFuzzer stores a failing input as `crash-...`; `python -m tests.fuzz.guided message crash-...` repeats that input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests to `$management`, and a broker in one thread that answers them."""
+"""Requests to `$management`, and a single-threaded broker that answers the requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request(properties: dict[str, Any], body: Any = None, **fields: Any) -> byte
 
 @cache
 def requests() -> tuple[bytes, ...]:
-    """Each operation on each type, and queries."""
+    """Return requests for each operation on each type, including queries."""
     found = [
         request({"operation": operation}, message_id="id")
         for operation in ("GET-TYPES", "GET-OPERATIONS", "GET-ATTRIBUTES", "GET-ANNOTATIONS", "GET-MGMT-NODES")
@@ -66,7 +66,7 @@ def requests() -> tuple[bytes, ...]:
 
 
 class Managed:
-    """A broker with a link to its management, one from it, and some messages to be managed."""
+    """A broker with a request link and an answer link of `$management`."""
 
     def __init__(self) -> None:
         self.world = World(4 << 20)
@@ -85,7 +85,7 @@ class Managed:
         return terminal
 
     def fill(self, contents: Sequence[bytes]) -> None:
-        """Send messages to the queue that requests are about."""
+        """Send messages to the queue that the requests manage."""
         sender = self._open(to_client=False, address="q")
         if sender.driver is not None:
             fragments = [(number, content, 0) for number, content in enumerate(contents)]
@@ -93,7 +93,7 @@ class Managed:
             self.world.do(sender.driver.close, (), False, True)
 
     def ask(self, content: bytes) -> None:
-        """It is answered, once, or refused."""
+        """Send a request; check that it is accepted, with at most one answer, or rejected."""
         self._number += 1
         self.world.send(self._requests, (self._number, content, 0))
         self.world.read_all()

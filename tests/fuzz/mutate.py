@@ -1,4 +1,4 @@
-"""Making bad input of good: changes that know a little of what AMQP's encoding and frames look like."""
+"""Mutations of valid input that take the AMQP encoding and AMQP frames into account."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ CODES = bytes.fromhex(
     "40 41 42 43 44 45 50 51 52 53 54 55 56 60 61 70 71 72 73 74 80 81 82 83 84 94 98 a0 a1 a3 b0 b1 b3"
     "c0 c1 d0 d1 e0 f0 00"
 )
-"""All constructors of AMQP's types, and the one of described values."""
+"""All constructors of AMQP types, and the constructor of described values."""
 LIES = (0, 1, 7, 8, 255, 256, 511, 512, 0x7FFF, 0xFFFF, 1 << 20, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
-"""Sizes, counts and ids that are mostly wrong."""
+"""Sizes, counts and IDs that are usually invalid."""
 WORDS = (
     "AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE", "(", ")", ",", "'", "''",
     "+", "-", "*", "/", "=", "<>", "<=", ">", "a", "b.c", "JMSType", "amqp.to", "0x", "1e309", "9223372036854775808",
@@ -20,7 +20,7 @@ WORDS = (
 
 
 class Mutator:
-    """Deterministic: the same seed makes the same inputs."""
+    """A generator of inputs that are a deterministic function of the seed."""
 
     def __init__(self, seed: str) -> None:
         self._chance = random.Random(seed)
@@ -30,14 +30,14 @@ class Mutator:
         )  # fmt: skip
 
     def blob(self, corpus: Sequence[bytes]) -> bytes:
-        """One of the *corpus*, changed in a few places; now and then as it is."""
+        """Return an element of *corpus* with up to nine changes, sometimes unchanged."""
         found = self._chance.choice(corpus)
         for _ in range(self._chance.choice((0, 1, 1, 1, 2, 2, 3, 5, 9))):
             found = self._chance.choice(self._changes)(found, corpus)
         return found
 
     def frames(self, corpus: Sequence[Sequence[bytes]]) -> bytes:
-        """A conversation, which begins with a protocol header, with frames changed, left out, moved or doubled."""
+        """Return a protocol header and frames of *corpus*, with frames changed, removed, moved or duplicated."""
         chance = self._chance
         header, *frames = chance.choice(corpus)
         for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 8))):
@@ -64,7 +64,7 @@ class Mutator:
         return self._cut(data, []) if not chance.randrange(12) else data
 
     def text(self, corpus: Sequence[str]) -> str:
-        """A selector, changed word by word."""
+        """Return a selector of *corpus* with words inserted, removed, replaced or repeated."""
         chance = self._chance
         words = chance.choice(corpus).split(" ")
         for _ in range(chance.choice((0, 1, 1, 2, 3, 6))):
@@ -89,7 +89,7 @@ class Mutator:
         return chance.choice(("", " ")).join(words) if not chance.randrange(30) else " ".join(words)
 
     def _framed(self, frame: bytes, corpus: Sequence[bytes]) -> bytes:
-        """*frame* with another content, and mostly with the right size."""
+        """Return *frame* with changed content, usually with the correct size."""
         if len(frame) < 8:
             return frame
         if not self._chance.randrange(12):
@@ -102,7 +102,7 @@ class Mutator:
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     def _at(self, data: bytes) -> int:
-        """A place; those at the beginning, where most of the structure is, come up more often."""
+        """Return a random offset, biased towards the beginning, which contains most of the structure."""
         return min(self._chance.randrange(len(data)), self._chance.randrange(len(data))) if data else 0
 
     def _flip(self, data: bytes, corpus: Sequence[bytes]) -> bytes:
@@ -150,7 +150,7 @@ class Mutator:
         return data[: self._at(data)] + other[self._at(other) :]
 
     def _nest(self, data: bytes, corpus: Sequence[bytes]) -> bytes:
-        """Put what stands at some place deep into lists, described values or arrays, with sizes that are right."""
+        """Nest the bytes at a random offset in lists, described values or arrays of correct sizes."""
         at = self._at(data)
         inner, kind = data[at : at + 64], self._chance.randrange(3)
         for _ in range(self._chance.choice((1, 2, 15, 16, 17, 40, 400))):

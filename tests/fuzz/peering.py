@@ -1,7 +1,7 @@
-"""Fuzzing of the peers of outgoing connections, inter-router connections included: they send anything.
+"""Fuzzing of outgoing connections, including inter-router connections, whose peers send arbitrary bytes.
 
-The seeds are recorded conversations of two complete brokers: one over an inter-router connection, with messages that
-pass through in both directions; and one with links of clients and auto-links that are routed over a connector.
+The seeds are two recorded conversations of two complete brokers: one over an inter-router connection, with passthrough
+messages in both directions, and one over a connector, with routed client links and auto-links.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TARGETS = (
     Target(FAR, "127.0.0.1", 1, sasl=False),
 )
 _HERE, _THERE = (("out", "in"), ("far-out", "far-in"))
-"""Of each broker: where its client sends to, and where it receives from, for auto-links."""
+"""For each broker, the auto-link addresses to which its clients send and from which they receive."""
 MECHANISMS, CHALLENGE, OUTCOME = 0x40, 0x42, 0x44
 _NONCE = b"@the-client's-nonce@"
 
 
 class _Lines:
-    """A dialer that opens no connections: they are created by hand."""
+    """A dialer that opens no connections, as the tests create the connections."""
 
     def dial(self, target: Target) -> None: ...
 
@@ -52,7 +52,7 @@ def _near() -> Site:
 
 
 def _dial(site: Site, target: Target) -> ClientTerminal:
-    """Return a connection that *site* has opened to *target*, and on which nothing was sent yet."""
+    """Return a new outgoing connection of *site* to *target* on which no bytes have been sent."""
     return ClientTerminal(site.context, target, wake=site.woken.append, over=lambda: None)
 
 
@@ -99,7 +99,7 @@ class _Clients:
 
 @cache
 def conversations() -> tuple[tuple[tuple[bytes, ...], ...], tuple[tuple[bytes, ...], ...]]:
-    """Return for each target the frames of the accepting side, and those of the opening side."""
+    """Return the frames of the accepting side and the frames of the opening side, for each target."""
     found = [_record(target) for target in _TARGETS]
     return tuple(one for one, _ in found), tuple(one for _, one in found)
 
@@ -151,7 +151,7 @@ def _frames(data: bytes) -> Iterator[bytes]:
 
 
 def peers() -> Generator[None, bytes, None]:
-    """Fuzz connections in both directions: the broker never fails, and its counters stay right."""
+    """Fuzz incoming and outgoing connections; check that the broker does not fail and its counters stay correct."""
     site = _near()
     number = 0
     clients = _Clients(site, *_HERE)
@@ -185,7 +185,7 @@ def _hear(site: Site, terminal: ClientTerminal, data: bytes, clients: _Clients, 
     clients.client.talk()
 
 
-# ---- SASL, as the client ------------------------------------------------------------------------------------------
+# ---- SASL client --------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -229,7 +229,7 @@ _IDENTITIES = (Identity("anna", "one stone"), Identity(), Identity("anna", "x", 
 
 
 def client_front(data: bytes) -> None:
-    """Fuzz the login as a client: no server gets further than it may, or makes the client hold much."""
+    """Fuzz the client login; check that no bytes pass before login and that the bytes held are bounded."""
     secure, proved = data[-1:] > b"\x80", False
     front = ClientHandshake(_IDENTITIES[len(data) % len(_IDENTITIES)], "there", secure=secure)
     for at in range(0, len(data), 100):
@@ -238,7 +238,7 @@ def client_front(data: bytes) -> None:
             piece = piece.replace(_NONCE, front._attempt.first.rpartition(b"r=")[2])
         answer, rest = front.feed(piece)
         assert secure or b"one stone" not in answer, "a password goes out only where that was allowed, or through TLS"
-        while front.check is not None and (at // 100 + len(data)) % 5:  # otherwise more data comes before it is done
+        while front.check is not None and (at // 100 + len(data)) % 5:  # otherwise data arrives before the check ends
             proved = True
             _, rest = front.checked(front.check())
         assert not rest or front.stage is Stage.OPEN

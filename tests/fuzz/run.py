@@ -1,8 +1,8 @@
 """Fuzzing: `python -m tests.fuzz.run --runs 1000000 --seed 7 [target ...]`, or `make fuzz RUNS=1000000 SEED=7`.
 
-Each target runs in its own process, which stores each input in a file before it is tried: if C code ends the process,
-or a signal ends an input that takes too long, the input is available. A failure is reported with the target, the seed
-and the number of the execution, so that it can be reproduced, and the input is kept in `build/fuzz`.
+Each target runs in its own process, which stores each input in a file before trying it, so that the input is available
+even if C code crashes or a signal ends an execution that takes too long. A failure is reported with the target, seed
+and execution number that reproduce it, and the input is kept in `build/fuzz`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 
 KEPT = Path("build/fuzz")
 STUCK_S = 60
-"""Of CPU time: an input that takes longer hangs."""
+"""CPU time after which a signal ends an input, or a run of up to 50 inputs."""
 SLOW_S, SLOW_S_PER_BYTE = 0.5, 100e-6
-"""An input may take as long as that, tried three times; ordinary ones take a thousandth of it."""
+"""CPU time limit of an input, exceeded only if three repetitions do; typical inputs take a thousandth of the limit."""
 GROWTH_BYTES = 200 << 20
-"""How much memory a process may take more at its end than after its first batch."""
+"""Limit of the growth of a process's memory between the first batch and the end."""
 _HEAD_BYTES = 16
 
 
@@ -108,7 +108,7 @@ def _child(target_name: str, runs: int, seed: int, last: str) -> None:
 
 
 def _check_time(target_name: str, data: bytes) -> None:
-    """Check that the input is slow only once, as on a busy machine, and not each time."""
+    """Repeat a slow input; raise `BadInput` if each repetition is slow, which excludes delays by a busy machine."""
     from .targets import TARGETS
 
     taken_s = []

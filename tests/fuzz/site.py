@@ -1,4 +1,4 @@
-"""A complete broker in one thread, without sockets: terminals, the core, queues, and a store on a disk in memory."""
+"""A complete single-threaded broker without sockets: terminals, core, queues, and a store on an in-memory disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.broker.world import World
 LIMITS = Limits(max_message_bytes=1 << 20, max_links=64, max_transfers=512, session_window_bytes=1 << 20)
 MEMORY_BYTES = 4 << 20
 MOST_TURNS = 20_000
-"""Of the loop that has everybody do their work, for one read."""
+"""Limit of the iterations of `Site.settle_down`."""
 
 
 class CoreFailed(AssertionError):
@@ -46,12 +46,12 @@ class Site:
         self.world = World(MEMORY_BYTES, **options)
         self.broker = self.world.broker
         self.broker.nodes.templates["q"] = self.broker.nodes.templates["dead"] = policy
-        self.broker.transactions._start = b"fuzz"  # otherwise runs would differ
+        self.broker.transactions._start = b"fuzz"  # otherwise transaction IDs would differ between runs
         self.failure: BaseException | None = None
         self.core = Core(self.broker.steps.finish, self._failed)
         self._actions: Any = _Posts(self.core)
         early = self.world._actions
-        setattr(self.world, "_actions", self._actions)  # noqa: B010  # mypy knows it for a deque
+        setattr(self.world, "_actions", self._actions)  # noqa: B010  # mypy infers a deque
         for posted in early:
             self._actions.append(posted)
         self.buckets = Buckets(8 << 20)
@@ -71,7 +71,7 @@ class Site:
         return Terminal(self.context, f"client {self._number}", wake=self.woken.append)
 
     def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
-        """Do all pending work; pass the bytes that *terminal* writes to *hear*, or drop them."""
+        """Do all pending work; pass the bytes that *terminal* writes to *hear*, or discard the bytes."""
         for _ in range(MOST_TURNS):
             self.core.run_all()
             if self.failure is not None:
@@ -113,7 +113,7 @@ class Site:
         self.settle_down_without(terminal)
 
     def settle_down_without(self, terminal: Terminal) -> None:
-        """Do all pending work when the connection of *terminal* has ended."""
+        """Do all pending work after the connection of *terminal* has ended."""
         self.core.run_all()
         while self.woken:
             self.woken.popleft().do_work()

@@ -1,7 +1,7 @@
-"""The fuzz targets: each takes one input, and raises no undeclared exception for it.
+"""The fuzz targets, each of which processes one input without an undeclared exception.
 
-A target with a setup for many inputs is a generator function: inputs are sent to it, and after a batch of them it is
-closed, which checks its invariants, and created again.
+A target with a setup for many inputs is a generator function. Inputs are sent to the generator; after each batch, the
+generator is closed, which checks its invariants, and a new one is created.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Batch = Generator[None, bytes, None]
 
 
 class Target(NamedTuple):
-    """A fuzz target, with its share of all executions."""
+    """A fuzz target: input generator, setup, share of executions, and batch size."""
 
     make: Callable[[Mutator], bytes]
     begin: Callable[[], Batch]
     share: float
-    """Of all executions."""
+    """Fraction of all executions."""
     batch: int = 500
-    """Inputs between a beginning and an end."""
+    """Number of inputs per setup."""
 
 
 def _pure(function: Callable[[bytes], Any]) -> Callable[[], Batch]:
@@ -62,7 +62,7 @@ def _pure(function: Callable[[bytes], Any]) -> Callable[[], Batch]:
 
 
 def _values(data: bytes) -> None:
-    """Check that a decoded value can be encoded, and is the same when it is decoded again."""
+    """Check that a decoded value can be encoded and is decoded to the same value."""
     with suppress(Malformed):
         found, end = decode.value(data)
         assert 0 < end <= len(data)
@@ -144,7 +144,7 @@ def _selected(data: bytes) -> None:
 
 
 def _front(data: bytes) -> None:
-    """Check that only SASL is reachable before a login, and that a stranger makes the broker hold little."""
+    """Check that only SASL is reachable before login, and that the bytes held before login are bounded."""
     front = ServerHandshake(corpus.login())
     for at in range(0, len(data), 100):
         _, rest = front.feed(data[at : at + 100])
@@ -202,11 +202,11 @@ _policies = cycle(
         {"auto-delete": "no-links-or-messages", "exclusive": True, "duplicate-window": 1},
     )
 )
-"""Of the queues that conversations are about."""
+"""Arguments of the queues `q` and `dead` that the conversations use."""
 
 
 def _broker() -> Batch:
-    """Fuzz a complete broker: it never fails, its counters stay right, and another client is not affected."""
+    """Fuzz a complete broker; check that it does not fail, its counters stay correct, and another client works."""
     site = Site(next(_policies))
     other = Client(site, "other")
     number = 0
@@ -224,7 +224,7 @@ def _broker() -> Batch:
 
 
 def _exchange(client: Client, number: int) -> None:
-    """Send a message from the other client, and receive it."""
+    """Send a message from the other client and receive the message."""
     name = f"others {number}"
     sender = client.session.sender(name)
     sender.target.address = "others"

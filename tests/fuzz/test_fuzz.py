@@ -1,7 +1,6 @@
-"""Bad input of all kinds, 60,000 times in each thorough run (security A1, A2, A8, A9, A16; see `tests.fuzz.run`).
+"""Malformed input of all kinds, 60,000 inputs in a thorough run (security A1, A2, A8, A9, A16; see `tests.fuzz.run`).
 
-Each process of the tests fuzzes for itself, always from the same seed: a failure here is a failure everywhere. Other
-inputs are for `make fuzz`.
+Each test process uses the same seed, so a failure is reproducible on each machine. `make fuzz` tries other inputs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def test_no_input_does_what_none_may(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.name)
 def test_what_was_found_once_stays_mended(path: Path) -> None:
-    """Inputs that failed; the name begins with the target."""
+    """Inputs that once failed no longer fail; each file name begins with the target."""
     target = TARGETS[path.name.partition("-")[0]]
     run = target.begin()
     next(run)
