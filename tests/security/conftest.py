@@ -1,4 +1,4 @@
-"""Fixtures of brokers with users, in this process, and of certificates for their clients."""
+"""Fixtures for in-process brokers with users and for the certificates of their clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def users_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Return a function that starts brokers, with stores in memory by default."""
+    """Provide a function that starts brokers, with in-memory stores by default."""
 
     def start(
         *,
@@ -74,7 +74,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture
 def guarded(start_broker: StartBroker, users_file: str) -> RunningBroker:
-    """Start a broker that requires a password, and accepts it without TLS."""
+    """Start a broker that requires a password and accepts passwords without TLS."""
     return start_broker(users_file=users_file, anonymous=False, insecure_auth=True)
 
 
@@ -96,7 +96,7 @@ class Certificates:
         server.private_key_and_cert_chain_pem.write_to_path(self.server)
 
     def client(self, name: str = "", *, authority: trustme.CA | None = None) -> ssl.SSLContext:
-        """Return the TLS context of a client with a certificate for the common name *name*, or with none."""
+        """Return the TLS context of a client with a certificate for the common name *name*, or with no certificate."""
         context = ssl.create_default_context(cafile=self.ca)
         if name:
             issued = (authority or self.authority).issue_cert("client@example.org", common_name=name)
@@ -106,7 +106,7 @@ class Certificates:
         return context
 
     def shown_by_client(self, name: str) -> bytes:
-        """Return the certificate that was last issued to a client of that name."""
+        """Return the certificate that was last issued to the client *name*."""
         return (self._directory / f"client-{name!r}.pem").read_bytes()
 
     def options(self, clients: str = "none") -> TlsOptions:

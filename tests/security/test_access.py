@@ -1,4 +1,4 @@
-"""Tests of access rules, over a real socket and by themselves, and of the user-id of messages."""
+"""Tests of access rules, with a broker and in isolation, and of the user-id of messages."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def attached(wire: Wire, handle: int, address: str, *, sends: bool, browse: bool
         wire.say(performative(0x11, NULL, uint(0), uint(9), uint(9)), channel=handle + 1)
     else:
         wire.say(performative(0x11, NULL, uint(0), uint(9), uint(9)), channel=handle + 1)
-    while True:  # answers come in order: that to the begin comes after those to the attach
+    while True:  # answers are ordered: the begin is answered after the attach
         code, _, body = wire.next()
         if code == DETACH:
             start = body.index(b"amqp:")
@@ -125,9 +125,9 @@ def attached(wire: Wire, handle: int, address: str, *, sends: bool, browse: bool
         ("ben", "orders", True, False, "amqp:unauthorized-access"),
         ("ben", "orders.secret", False, False, "amqp:unauthorized-access"),
         ("ben", "orders.secret", False, True, ""),
-        ("ben", "orders.none", False, False, "amqp:unauthorized-access"),  # it does not exist; ben may not create it
-        ("ben", "nothing", False, False, "amqp:unauthorized-access"),  # nor find out that it does not exist
-        ("ben", "orders*", False, False, "amqp:unauthorized-access"),  # A14: a pattern for a name is only a name
+        ("ben", "orders.none", False, False, "amqp:unauthorized-access"),  # missing, and Ben may not create queues
+        ("ben", "nothing", False, False, "amqp:unauthorized-access"),  # a missing queue is not disclosed
+        ("ben", "orders*", False, False, "amqp:unauthorized-access"),  # A14: a pattern used as a name is only a name
         ("ben", "orders,others", False, False, "amqp:unauthorized-access"),
         ("anna", "*", True, False, "amqp:unauthorized-access"),
         ("anna", "ORDERS", True, False, "amqp:unauthorized-access"),
@@ -200,7 +200,7 @@ def test_who_may_not_connect_hears_it(start_broker: StartBroker, users_file: str
 
 
 def dynamic(wire: Wire, handle: int, *, sends: bool) -> str:
-    """Attach to a dynamic node, and return its name."""
+    """Attach to a dynamic node and return the name of the node."""
     made = performative(0x29 if sends else 0x28, NULL, NULL, NULL, NULL, TRUE)
     ends = (source("me"), made) if sends else (made, target("me"))
     count = (NULL, NULL, uint(0)) if sends else ()
@@ -236,7 +236,7 @@ def test_making_a_node_is_asked_about(ruled: RunningBroker) -> None:
         assert b"amqp:unauthorized-access" in wire.until(DETACH)[1]
 
 
-# ---- the user-id ----------------------------------------------------------------------------------------------------
+# ---- user-id --------------------------------------------------------------------------------------------------------
 
 BODY = b"\x00\x53\x77\xa1\x01x"
 
@@ -296,7 +296,7 @@ def test_a_user_id_is_found_wherever_it_stands(content: bytes, verdict: type[Exc
     at=st.integers(0, 60),
 )
 def test_pieces_come_to_the_same(content: bytes, cuts: set[int], change: bytes, at: int) -> None:  # A15
-    """A message in pieces gets the verdict of the complete one, and none passes with another user's name."""
+    """The verdict on a message does not depend on fragmentation, and `vouch` refuses each message that `Walk` does."""
     content = content[:at] + change + content[at + len(change) :]
     verdict = walked(content, cuts)
     assert verdict is walked(content, set())
@@ -319,7 +319,7 @@ def test_a_message_from_somebody_else_is_refused(guarded: RunningBroker, size: i
         assert (b"amqp:unauthorized-access" in body) == (user_id == b"ben")
 
 
-# ---- the file -------------------------------------------------------------------------------------------------------
+# ---- ACL file -------------------------------------------------------------------------------------------------------
 
 
 def rules_of(text: str) -> access.Access:
@@ -373,7 +373,7 @@ def test_matching_a_name_takes_linear_time() -> None:  # A16
     assert spent_s(100_000) < 100 * max(spent_s(10_000), 0.001)
 
 
-# ---- names that are patterns ----------------------------------------------------------------------------------------
+# ---- patterns as names ----------------------------------------------------------------------------------------------
 
 PATTERNS = st.text("ab.*?[]!", min_size=1, max_size=6)
 NAMES = st.text("ab.*?[]!", max_size=6)

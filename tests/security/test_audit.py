@@ -1,4 +1,4 @@
-"""The audit trail: logins, failed logins and changes by management are recorded, and no stranger fills the disk."""
+"""The audit log records logins and failed logins, and limits the records that unauthenticated clients cause."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_login_is_recorded_with_user_address_and_container(
 
 @given(counts=st.lists(st.integers(0, 300), max_size=6))
 def test_flood_of_failures_is_counted_and_not_recorded(counts: list[int]) -> None:
-    """In every period there are at most as many records as the budget, and all together account for every failure."""
+    """The records in each period are limited, and recorded and suppressed failures add up to all failures."""
     clock = ManualClock()
     audited = Audit(clock)
     found: list[logging.LogRecord] = []

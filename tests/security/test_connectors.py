@@ -1,4 +1,4 @@
-"""Tests of connections that the broker opens: authentication, targets, failures, and the protection of secrets."""
+"""Tests of outgoing connections of the broker: authentication, targets, failures, and protection of secrets."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def is_up(broker: RunningBroker) -> None:
 
 
 def fails(broker: RunningBroker) -> str:
-    until(lambda: connector_of(broker).state == "waiting", "it should fail")  # the state is set last, after the reason
+    until(lambda: connector_of(broker).state == "waiting", "it should fail")  # the state is set after the reason
     return str(connector_of(broker).reason)
 
 
 def ctl(running: BrokerProcess, *arguments: str) -> str:
-    """Run `cairnmq ctl`, and return its output."""
+    """Run `cairnmq ctl` and return the output."""
     port = next(line.rpartition(":")[2] for line in running.lines if " listening on " in line)
     found = CliRunner().invoke(cairnmq, ["ctl", "--url", f"amqp://127.0.0.1:{port}", "--timeout", "60", *arguments])
     assert found.exit_code == 0, found.output
@@ -234,7 +234,7 @@ def test_no_secret_is_shown_by_ps_or_the_log(tmp_path: Path, guarded: RunningBro
         assert b"--connect-to" in shown
         told = ""
 
-        def is_up_here() -> bool:  # the other broker detects it a moment earlier
+        def is_up_here() -> bool:  # the other broker is connected a moment earlier
             nonlocal told
             told = ctl(running, "--json", "connectors", "show", "there")
             return '"state": "up"' in told

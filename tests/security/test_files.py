@@ -1,4 +1,4 @@
-"""Everything a broker and its tools write is nobody else's to read, whatever the umask."""
+"""Files of a broker and its tools are private to their owner at any umask."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def wrong(directory: Path) -> dict[str, str]:
-    """Files that are not 0600, and directories that are not 0700, with their modes."""
+    """Return the modes of files that are not 0600 and of directories that are not 0700."""
     found = {}
     for path in (directory, *directory.rglob("*")):
-        with suppress(FileNotFoundError):  # a broker that runs has files come and go
+        with suppress(FileNotFoundError):  # a running broker creates and deletes files
             at = path.lstat().st_mode
             if stat.S_IMODE(at) != (0o700 if stat.S_ISDIR(at) else 0o600):
                 found[str(path.relative_to(directory.parent))] = f"{stat.S_IMODE(at):04o}"
@@ -68,7 +68,7 @@ def test_files_are_private(tmp_path: Path, umask: int, kind: str) -> None:
             assert done.returncode == 0, done.stderr
         for made in (copy, again, tmp_path / "mended"):
             assert wrong(made) == {}
-        if umask:  # the widest one shows all that the others could
+        if umask:  # umask 000 covers the remaining checks
             return
         outputs = tmp_path / "outputs"
         os.mkdir(outputs, 0o700)
@@ -111,14 +111,14 @@ def test_directory_that_others_can_write_to_is_no_store(tmp_path: Path, kind: st
     ("journal", "lock"), ("journal", "wiring.sqlite"), ("sql", "lock"), ("sql", "store.sqlite"),
 ])  # fmt: skip
 def test_symbolic_link_in_a_store_is_not_followed(tmp_path: Path, kind: str, name: str) -> None:  # W15, attack 74
-    """Whatever it leads to, an empty file, or nothing: that is neither created nor changed."""
+    """The target of the link is neither created nor changed, whether it has content, is empty, or does not exist."""
     store, victim = tmp_path / "store", tmp_path / "victim"
     for content in (b"unharmed", b"", None):
         store.mkdir(mode=0o700)
         if content is not None:
             victim.write_bytes(content)
         (store / name).symlink_to(victim)
-        with suppress(CairnError):  # or the link itself was replaced
+        with suppress(CairnError):  # otherwise the link itself was replaced
             open_store(str(store), kind).close()
         assert (victim.read_bytes() if victim.exists() else None) == content
         shutil.rmtree(store)
@@ -127,7 +127,7 @@ def test_symbolic_link_in_a_store_is_not_followed(tmp_path: Path, kind: str, nam
 
 @pytest.mark.parametrize("part", ["checkpoint", "checkpoint/data.mdb"])
 def test_checkpoint_that_is_a_symbolic_link_is_refused(tmp_path: Path, part: str) -> None:  # W15
-    """The broker neither reads nor writes through the link, the tools do not read through it."""
+    """The broker neither reads nor writes through the link, and `stat` does not read through the link."""
     store, victim = tmp_path / "store", tmp_path / "victim"
     with open_store(str(store)) as opened:
         opened.queue("orders").put(b"one").result()

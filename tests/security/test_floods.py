@@ -1,4 +1,4 @@
-"""Tests of the limits on one client: sizes, depths, ranges and floods are bounded, and other clients are served."""
+"""Tests of the limits for one client: sizes, depths, ranges and floods are bounded, and other clients are served."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def nested(levels: int, how: str) -> bytes:
-    """Return a value that is nested *levels* deep, built from the inside out, by its constructors only."""
+    """Return a value with *levels* nested levels, built directly from its encoding."""
     if how == "described":
         return b"\x00\xa3\x01x" * levels + b"\x40"
     heads, size = [], 1
     for level in range(levels):
-        if how == "array":  # the code of its values precedes them
+        if how == "array":  # the constructor precedes the elements
             heads.append(struct.pack(">II", 9 * level + 5, 1) + (b"\xf0" if level else b"\x40"))
         else:
             key = b"\x40" if how == "map" else b""
@@ -98,7 +98,7 @@ def places(value: bytes) -> dict[str, list[bytes]]:
 
 @pytest.mark.parametrize("how", ["list", "map", "array", "described"])
 def test_deep_nesting_ends_nothing(tmp_path: Path, how: str) -> None:  # A2
-    """Values nest as deeply as a 64 KiB frame permits, in a broker process of its own, as its stack may overflow."""
+    """Nesting up to the maximum of a 64 KiB frame does not overflow the stack of a separate broker process."""
     levels = {"list": 6_000, "map": 5_000, "array": 5_900, "described": 13_000}[how]
     with broker_process(tmp_path / "data") as running:
         with wired(running.port) as first:
@@ -122,7 +122,7 @@ def test_deep_nesting_ends_nothing(tmp_path: Path, how: str) -> None:  # A2
 
 
 def test_sizes_are_checked_before_memory_is_taken(open_to_all: RunningBroker) -> None:  # A1
-    """Lists, maps, strings and arrays that claim gigabytes, and an array of a billion values of no width."""
+    """Sizes of gigabytes and arrays of a billion zero-width values do not allocate memory."""
     huge = 0x3FFFFFFF
     claims = [
         b"\xd0" + struct.pack(">II", huge, huge),
@@ -150,7 +150,7 @@ def test_sizes_are_checked_before_memory_is_taken(open_to_all: RunningBroker) ->
 
 
 def test_nothing_is_kept_of_what_clients_make_up(open_to_all: RunningBroker) -> None:  # A3
-    """The broker keeps no symbols, AMQP container IDs or link names that clients invent, and caches few headers."""
+    """The broker keeps no symbols, AMQP container IDs or link names of closed connections, and caches few headers."""
 
     def pass_by(number: int) -> None:
         with wired(open_to_all.port) as wire:
@@ -182,7 +182,7 @@ def test_nothing_is_kept_of_what_clients_make_up(open_to_all: RunningBroker) -> 
     deadline_s = time.monotonic() + 180
     while True:  # the last connections may not be closed yet
         gc.collect()
-        names_in = (list(holder) for holder in gc.get_objects() if type(holder) is dict)  # the broker's threads go on
+        names_in = (list(holder) for holder in gc.get_objects() if type(holder) is dict)  # broker threads keep running
         kept = {text for holder in names_in for text in holder if type(text) is str}
         if not names & kept or time.monotonic() > deadline_s:
             break
@@ -208,7 +208,7 @@ def test_more_messages_than_credit_close_the_link(open_to_all: RunningBroker) ->
     with wired(open_to_all.port) as wire:
         wire.open().attach("out", 0, "orders", sends=True)
         number = 0
-        for many in (900, 900, 900, 1010):  # after the first ones more is read at once: no credit is sent in between
+        for many in (900, 900, 900, 1010):  # later reads are larger, so no credit is sent meanwhile
             wire.say(*(transfer(number + of, b"\x00\x53\x77\xa1\x01x") for of in range(many)))
             number += many
             while many == 900:
@@ -257,7 +257,7 @@ def test_a_message_in_too_many_frames_closes_its_link(start_broker: StartBroker,
             wire.say(transfer(0, part, more=True))
             wire.say(performative(BEGIN, NULL, uint(0), uint(9), uint(9)), performative(END), channel=1)
             code = 0
-            while code not in (END, DETACH):  # each is read by itself
+            while code not in (END, DETACH):  # each frame is read separately
                 code, _, body = wire.next()
             if code == DETACH:
                 break
@@ -267,7 +267,7 @@ def test_a_message_in_too_many_frames_closes_its_link(start_broker: StartBroker,
 
 
 def test_a_message_in_many_frames_is_one(start_broker: StartBroker) -> None:  # A6
-    """The limit of frames counts per message: several messages may have the full number each."""
+    """The frame limit applies to each message separately."""
     broker = start_broker(limits=Limits(max_transfers=100))
     with wired(broker.port) as wire:
         wire.open().attach("out", 0, "orders", sends=True)
@@ -316,7 +316,7 @@ def test_sessions_and_links_are_counted(start_broker: StartBroker) -> None:
 
 
 def test_unsettled_messages_are_counted(start_broker: StartBroker) -> None:
-    """A consumer that settles nothing gets at most `max_unsettled` messages, and more when it settles."""
+    """A consumer receives at most `max_unsettled` unsettled messages, and more messages after it settles some."""
     broker = start_broker(limits=Limits(max_unsettled=10))
     with wired(broker.port) as wire:
         wire.open()
@@ -337,10 +337,10 @@ def test_unsettled_messages_are_counted(start_broker: StartBroker) -> None:
 
 
 def test_nothing_from_outside_is_run() -> None:  # A23
-    """The broker's code has no pickle, no eval, and no import or fetch by a name that came over the wire."""
+    """The code of the broker uses no pickle, no eval, no dynamic import and no HTTP client."""
     forbidden = {"pickle", "marshal", "shelve", "dill", "yaml", "urllib.request", "requests", "httpx", "xmlrpc", "code"}
     floors = [path.resolve() for path in (ROOT / "typings/cairnmq").iterdir()]
-    beside = ("tools", "analytics")  # never in a broker; Spark's own processes exchange objects by pickle
+    beside = ("tools", "analytics")  # not part of a broker; Spark processes exchange objects by pickle
     for path in (file for floor in floors if floor.name not in beside for file in floor.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -352,7 +352,7 @@ def test_nothing_from_outside_is_run() -> None:  # A23
 
 
 def test_a_body_is_passed_on_and_never_opened(open_to_all: RunningBroker) -> None:  # A17, A23
-    """The content type does not matter: a Java object, a pickle, a compression bomb."""
+    """Bodies are forwarded unchanged regardless of content type and content encoding."""
     with wired(open_to_all.port) as wire:
         wire.open()
         wire.attach("out", 0, "orders", sends=True)

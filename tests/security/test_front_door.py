@@ -1,4 +1,4 @@
-"""Logins that fail, as both sides report them: the tools' client, and the broker's log."""
+"""Failed logins are reported by the client of the tools and in the log of the broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failure(at: BrokerLogin) -> str:
 
 
 def test_ctl_logs_in_without_mechanisms_of_a_sasl_library(guarded: RunningBroker, tmp_path: Path) -> None:
-    """As where proton was built without Cyrus SASL, or libsasl2-modules is not installed. Usability 1."""
+    """`ctl` does not need Cyrus SASL in proton or libsasl2-modules (usability 1)."""
     command = ("ctl", "--timeout", "60", "--url", f"127.0.0.1:{guarded.port}", "--user", "anna", "connections", "list")
     done = subprocess.run(
         [CAIRNMQ, *command],
@@ -65,7 +65,7 @@ def test_client_that_leaves_without_a_mechanism_is_logged(
 
 
 def test_client_of_amqp_0_9_1_is_named(guarded: RunningBroker, logged: pytest.LogCaptureFixture) -> None:
-    with wired(guarded.port) as wire:  # usability 12; what pika, Celery and aio-pika send first
+    with wired(guarded.port) as wire:  # usability 12; the header of pika, Celery and aio-pika
         wire.send(b"AMQP\x00\x00\x09\x01")
         wire.rest()
     assert "this client speaks AMQP 0-9-1 (as pika, Celery and aio-pika do); CairnMQ speaks AMQP 1.0" in logged.text
@@ -101,14 +101,14 @@ def test_tls_that_only_one_side_speaks(
     assert "the broker's certificate is not trusted: " in told
     assert told.endswith("name the CA that signed it with --ca")
     elsewhere = BrokerLogin("127.0.0.2", broker.tls_port, True, str(certificates.ca), "anna", timeout_s=DEADLINE_S)
-    with pytest.raises(BrokerError):  # a certificate for another address, or nobody listens there
+    with pytest.raises(BrokerError):  # the certificate is for another address, or the port is closed
         LoginSocket(elsewhere).enter()
     LoginSocket(where(broker.tls_port, tls=True, ca=str(certificates.ca))).enter()
 
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[int]:
-    """A peer that sends these bytes, each after something came; its port."""
+    """Start a peer that sends one of *answers* after each read; provide its port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(DEADLINE_S)
 

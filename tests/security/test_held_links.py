@@ -1,4 +1,4 @@
-"""Tests of held links (W10): their messages take bounded memory, and connections that are not read stay open."""
+"""Tests of held links (W10): their messages use bounded memory, and connections that are not read stay open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .conftest import StartBroker
 
 IDLE_MS = 800
 COUNT, SIZE = 1000, 30_000
-"""More than the quota, what is held in memory, and what sockets buffer."""
+"""Messages that exceed the quota, the messages held in memory, and the socket buffers together."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def running(start_broker: StartBroker, users_file: str) -> RunningBroker:
 
 @contextmanager
 def sending(wire: Wire) -> Iterator[threading.Thread]:
-    """Send all messages without waiting, in a thread of its own."""
+    """Send all messages in a separate thread without waiting."""
 
     def run() -> None:
         with suppress(OSError):
@@ -93,7 +93,7 @@ def test_client_that_goes_while_it_is_not_read_is_noticed(running: RunningBroker
 def test_connection_that_receives_is_read_on_up_to_a_limit(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection is read on, as its links may wait for outcomes that it sends."""
+    """A connection that also receives is read up to a limit, as it may send outcomes that release messages."""
     monkeypatch.setattr(terminal, "MOST_HELD_BYTES", 100_000)
     monkeypatch.setattr(terminal, "MOST_HELD_BESIDE_BYTES", 8 << 20)
     with logged_in(running, "anna") as anna:

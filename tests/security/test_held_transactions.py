@@ -1,4 +1,4 @@
-"""A transaction that begins while a link is held has all that came on it for the transaction, or is refused."""
+"""A transaction that begins while a link is held contains all its messages on that link, or is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def held_for_quota(start_broker: StartBroker) -> tuple[RunningBroker, str]:
 
 @pytest.fixture
 def held_for_routing(start_broker: StartBroker) -> Iterator[tuple[RunningBroker, str]]:
-    """Messages to that many queues are routed in many steps, and the link is held as long."""
+    """Provide a broker with an address of many queues, which holds a link while messages are routed step by step."""
     running = start_broker(acl=RULES)
     with wired(running.port) as subscribers:
         subscribers.open()
@@ -65,12 +65,12 @@ def transfer_in(txn_id: bytes, number: int, content: bytes) -> bytes:
 
 
 def request(code: int, *fields: bytes) -> bytes:
-    """A message to the coordinator."""
+    """Return the content of a message to the coordinator."""
     return b"\x00\x53\x77" + performative(code, *fields)
 
 
 def answer_to(wire: Wire, number: int) -> bytes:
-    """The state in the disposition of that delivery."""
+    """Return the fields, including the state, of the disposition of delivery *number*."""
     while True:
         _, body = wire.until(DISPOSITION)
         fields = read_items(body, descriptor(body, 0)[1])
@@ -87,7 +87,7 @@ def attach_coordinator(handle: int) -> bytes:
 
 
 def commit_behind(wire: Wire, sent: int) -> bool:
-    """Send messages in a transaction on a link with *sent* messages, and commit it: whether that was accepted."""
+    """Send messages in a transaction after *sent* messages and commit; return whether the commit is accepted."""
     wire.say(attach_coordinator(1))
     wire.until(ATTACH)
     wire.say(transfer(sent, request(0x31), handle=1))
@@ -104,7 +104,7 @@ def commit_behind(wire: Wire, sent: int) -> bool:
 
 
 def test_commit_behind_a_link_held_for_a_quota_is_refused(held_for_quota: tuple[RunningBroker, str]) -> None:
-    """In a transaction nobody waits for room."""
+    """A transaction does not wait for quota: the commit is refused, and no message of the transaction is delivered."""
     running, address = held_for_quota
     with wired(running.port) as wire, wired(running.port) as taker:
         wire.open()
@@ -122,7 +122,7 @@ def test_commit_behind_a_link_held_for_a_quota_is_refused(held_for_quota: tuple[
 def test_connection_is_not_read_while_its_messages_wait_to_be_routed(
     held_for_routing: tuple[RunningBroker, str], way: str
 ) -> None:
-    """Messages that are not routed wait in the buffers of the sockets, except for those of one read."""
+    """Unrouted messages wait in socket buffers, except for the messages of one read."""
     running, address = held_for_routing
     content = message("x" * 1000)
     with wired(running.port) as wire:

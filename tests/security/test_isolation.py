@@ -1,6 +1,6 @@
-"""One client does not stall the others: round trips, a steady producer and the broker's memory beside attacks.
+"""Attacks of one client do not stall round trips and a steady producer, nor exhaust the memory of the broker.
 
-The attacks are in the `CASES` of the modules that are imported here; `isolation` tells how to add one.
+The attacks are the `CASES` of the imported modules; `tests.harness.security.isolation` describes how to add an attack.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CASES = tuple(case for module in MODULES for case in module.CASES)
 
 
 MEASUREMENTS = 3
-"""At most. The yardstick is measured before the attack, so a load that begins in between looks like an impact: a run
-beside other tests measured x17 once where the next measurement on the same code was x1.0. An attack that stalls others
-does so each time."""
+"""Maximum number of measurements of a case. The baseline is measured before the attack, so a load that begins in
+between looks like an impact: next to other tests, x17 was measured once, and x1.0 in the next measurement of the same
+code. An attack that stalls other clients has an impact in each measurement."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "-") for case in CASES])

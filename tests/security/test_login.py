@@ -229,7 +229,7 @@ def test_nothing_but_sasl_is_reachable_before_it_is_done(guarded: RunningBroker)
 
 
 def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) -> None:  # A11
-    """This also holds for input that arrives with the password, before the check."""
+    """Input after a wrong password is discarded, even if it arrives before the password check."""
     begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
     opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin)
     with wired(guarded.port) as wire:
@@ -237,7 +237,7 @@ def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) 
         assert wire.read(8) == SASL
         assert wire.outcome() == AUTH
         assert wire.rest() == b""
-    with wired(guarded.port) as wire:  # with the right password it is processed
+    with wired(guarded.port) as wire:  # with the correct password, the input is processed
         wire.send(SASL + sasl_init("PLAIN", f"\0anna\0{PASSWORDS['anna']}".encode()) + opening)
         assert wire.read(8) == SASL
         assert wire.outcome() == OK
@@ -249,7 +249,7 @@ def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) 
 
 
 def test_login_is_followed_by_all_frames_that_came_with_it(guarded: RunningBroker) -> None:
-    """This also holds for more control frames than the worker processes of one connection in a turn."""
+    """Frames sent with the login are processed, even more frames than the worker handles per connection and turn."""
     begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
     attaches = b"".join([frame(attach(f"link {number}", number, "q", sends=True)) for number in range(40)])
     opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin) + attaches
@@ -277,7 +277,7 @@ def test_frames_before_the_login_are_short(guarded: RunningBroker) -> None:  # A
 
 
 def test_where_a_proxy_speaks_first_nobody_is_let_in(open_to_all: RunningBroker) -> None:  # A12
-    """PROXY headers are refused: the address of a client comes from the socket only."""
+    """PROXY headers are refused, as the address of a client is taken from the socket only."""
     for header in (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", b"\r\n\r\n\x00\r\nQUIT\n!\x11\0\x0c"):
         with wired(open_to_all.port) as wire:
             wire.send(header + AMQP + frame(performative(OPEN, string("sly"))))
@@ -303,9 +303,9 @@ def test_who_is_removed_can_not_log_in_any_more(start_broker: StartBroker, tmp_p
 def test_others_are_served_while_a_password_is_hashed(
     start_broker: StartBroker, users_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hashing has a thread of its own; the number of waiting logins is limited, and later ones get `sys-temp`."""
+    """Hashing runs in a separate thread; logins beyond the limit of waiting logins fail with `sys-temp`."""
     monkeypatch.setattr(gate, "MOST_WAITING", 2)
-    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)  # however long all that takes
+    monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)  # no timeout during this test
     broker = start_broker(users_file=users_file, insecure_auth=True)
     going_on, real = threading.Event(), credentials.SCRAM.make_auth_info
 
@@ -332,7 +332,7 @@ def test_others_are_served_while_a_password_is_hashed(
 def test_a_delayed_login_yields_to_other_addresses(
     start_broker: StartBroker, users_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest login of the address with the most has to try again; closed connections free their places."""
+    """At the limit, the newest login of the address with the most logins fails; closed connections free their slots."""
     monkeypatch.setattr(gate, "MOST_WAITING", 8)  # six delayed untrusted logins, two per address
     monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)
     for name, value in (("FREE_FAILURES", 0), ("FIRST_DELAY_S", 600.0), ("MOST_DELAY_S", 600.0)):

@@ -1,4 +1,4 @@
-"""Other brokers (A22): who is none, or may not be one, is told nothing of which brokers and receivers there are."""
+"""Peers without permission to join the network receive no information on brokers and receivers (A22)."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ may = ["*"]
 
 
 def start(start_broker: StartBroker, users_file: str, operations: str, names: str) -> RunningBroker:
-    """A broker that anna may join, and ben to that extent."""
+    """Start a broker that Anna may join, and for which Ben may do *operations* on *names*."""
     rules = RULES.format(operations=operations, names=names)
     return start_broker(acl=rules, users_file=users_file, anonymous=False, insecure_auth=True, container_id="one")
 
 
 def joining(wire: Wire) -> tuple[int, list[bytes]]:
-    """Ask for all links that brokers have with each other: how many are refused, and what is told meanwhile."""
+    """Attach all links between brokers; return the number of refused links and the transfers received."""
     for handle, (address, sends) in enumerate(LINKS):
         wire.say(attach(f"l{handle}", handle, address, sends=sends))
         if not sends:
             wire.say(flow(handle, 100))
     refused, told, channel = 0, [], 1
-    for channel in (1, 2):  # what the links brought is said before the second session is answered
+    for channel in (1, 2):  # transfers on the links arrive before the answer to the second begin
         wire.say(performative(BEGIN, NULL, uint(0), uint(9), uint(9)), channel=channel)
         code = 0
         while code != BEGIN:
@@ -98,7 +98,7 @@ def test_a_broker_that_may_not_join_goes_on_alone(start_broker: StartBroker, use
 
 
 def test_a_queue_is_followed_by_who_may_browse_it(start_broker: StartBroker, users_file: str) -> None:
-    """To be refused says nothing of whether there is one."""
+    """A user who may not browse a queue receives the same error whether or not the queue exists."""
     broker = start(start_broker, users_file, '"browse"', '"orders.*"')
     for user, name, refused in (
         ("ben", "orders.x", "amqp:not-found"),

@@ -1,4 +1,4 @@
-"""Tests of user quotas on a real broker: the limits of one user, and their independence of other users (W10)."""
+"""Tests of user quotas with a complete broker: the limits of a user, and their independence of other users (W10)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def start(start_broker: StartBroker, users_file: str) -> Callable[..., RunningBr
 
 
 def attach_refused(wire: Wire, handle: int, address: str) -> str:
-    """Attach a sending link to *address*, and return the error that refuses it."""
+    """Attach a sending link to *address* and return the error of its refusal."""
     wire.say(attach(f"refused {handle}", handle, address, sends=True))
     return repr(wire.until(DETACH)[1])
 
@@ -86,7 +86,7 @@ def test_a_quota_of_links(start: Callable[..., RunningBroker], others: str) -> N
 
 
 def test_a_quota_of_connections(start: Callable[..., RunningBroker]) -> None:  # W10
-    """The error has the user, the number and the remedy; a closed connection makes room, other users' do not count."""
+    """The error names user, number and remedy; only open connections of the user count."""
     running = start(quota(max_connections=2))
     with logged_in(running, "anna") as first, logged_in(running, "anna"), logged_in(running, "ben"):
         with wired(running.port) as third:
@@ -130,7 +130,7 @@ def test_a_quota_of_queues(start: Callable[..., RunningBroker], kind: str) -> No
 
 
 def test_queues_asked_for_at_once_count(start: Callable[..., RunningBroker]) -> None:  # W10
-    """Queues that SQL is still creating count."""
+    """Queues that are still being created in SQLite count towards the quota."""
     running = start(quota(max_queues=5), store_kind="journal")
     with logged_in(running, "anna") as anna:
         anna.say(*[attach(f"make {number}", number, f"queue {number}", sends=True) for number in range(50)])
@@ -159,7 +159,7 @@ def attach_dynamic(name: str, handle: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["whole", "long", "relayed"])
 def test_message_for_too_many_queues_is_rejected(start: Callable[..., RunningBroker], kind: str) -> None:
-    """No queue gets the message; a user with another quota may send it."""
+    """A message for too many queues is added to none of the queues; a user with another quota may send the message."""
     running = start(quota(max_queues_per_message=3))
     with logged_in(running, "anna") as anna, logged_in(running, "ben") as ben:
         for handle in range(4):
@@ -186,7 +186,7 @@ def test_message_for_too_many_queues_is_rejected(start: Callable[..., RunningBro
 
 
 def send_long(wire: Wire, number: int, content: bytes, handle: int) -> None:
-    """Send a message, in frames that are not too long."""
+    """Send a message in frames of limited length."""
     parts = [content[at : at + 8000] for at in range(0, len(content), 8000)]
     last = len(parts) - 1
     wire.say(*[transfer(number, part, handle=handle, more=at < last) for at, part in enumerate(parts)])
@@ -197,7 +197,7 @@ def send_long(wire: Wire, number: int, content: bytes, handle: int) -> None:
 
 @pytest.mark.parametrize("store_kind", ["memory", "journal", "sql"])
 def test_durable_bytes_over_the_quota_wait(start: Callable[..., RunningBroker], store_kind: str) -> None:  # W10
-    """Messages in flight beyond the limit are not rejected: they are stored, or wait until others are dequeued."""
+    """Messages in flight beyond the limit are stored or wait for dequeues, and are not rejected."""
     limit, count, size, senders = 200_000, 400, 20_000, 3
     running = start(quota(max_durable_bytes=limit), store_kind=store_kind)
     with ExitStack() as stack:
@@ -240,7 +240,7 @@ def test_a_message_that_never_fits_is_rejected(start: Callable[..., RunningBroke
 
 
 def test_bytes_are_charged_to_their_owner_after_a_start(tmp_path: Path, users_file: str) -> None:  # W10
-    """The owner is in the wiring, and the bytes are in the journal, regardless of their sender."""
+    """After a restart, stored bytes are charged to the owner of the queue, regardless of the sender."""
     (tmp_path / "acl.toml").write_text(quota(max_durable_bytes=50_000))
     options = BrokerOptions(
         str(tmp_path / "store"),
@@ -288,7 +288,7 @@ def test_purged_and_deleted_queues_free_their_bytes(start: Callable[..., Running
 
 
 def manage(wire: Wire, operation: str, kind: str, name: str) -> None:
-    """Send a request to management, and wait for its outcome."""
+    """Send a request to management and wait for its outcome."""
     properties = {"operation": operation, "type": kind, "name": name}
     request = Message(id=1, reply_to="answers", properties=properties, body={})
     attach_sender(wire, "answers", handle=4)
@@ -338,7 +338,7 @@ def test_sizes_in_quotas(size: tuple[str, int]) -> None:
 
 
 def test_messages_per_second_are_paced(start: Callable[..., RunningBroker]) -> None:  # W10
-    """No credit beyond the pace is granted, and no message is rejected. Links of one user share the pace."""
+    """Credit is granted at the permitted rate, which all links of a user share, and no message is rejected."""
     rate, count = 200, 500
     running = start(quota(max_messages_per_second=rate))
     with logged_in(running, "anna") as anna, logged_in(running, "anna") as again:
@@ -357,7 +357,7 @@ def test_messages_per_second_are_paced(start: Callable[..., RunningBroker]) -> N
 
 
 class Sender:
-    """A sending link that sends when it has credit."""
+    """A sending link that waits for credit before each message."""
 
     def __init__(self, wire: Wire, address: str) -> None:
         self.wire = wire
@@ -377,18 +377,18 @@ class Sender:
         self.sent += 1
 
 
-# ---- the disk -------------------------------------------------------------------------------------------------------
+# ---- disk -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB."""
+    """Mount a file system of 64 MiB."""
     with mounted_disk(tmp_path / "disk", "size=64m") as place:
         yield place
 
 
 def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  # W10
-    """Without a quota, the hog waits while others store; when its messages are consumed, it continues."""
+    """Without a quota, the sender that fills the disk waits, other users can store, and consuming lets it continue."""
     options = BrokerOptions(
         str(disk / "store"),
         router=RouterOptions(port=0, users_file=users_file, anonymous=False, insecure_auth=True),
@@ -418,10 +418,10 @@ def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  
 
 
 def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, tmp_path: Path, users_file: str) -> None:  # W10
-    """On a full disk beside a hog the alarm is raised, no user stores, and all users receive; then all continue.
+    """On a full disk, the alarm is raised, no user can store, all users can receive, and all continue afterwards.
 
-    Nothing is stored in the reserve for dequeues, and nothing is lost. Ben may use the complete disk: with a user's
-    share of it, Ben's messages would be held, without an answer, from the share up to the alarm.
+    No message is stored in the reserve for dequeues, and no message is lost. Ben may use the complete disk: with a
+    smaller share, Ben's messages beyond the share would be held without an answer before the alarm is raised.
     """
     access = tmp_path / "access"
     access.write_text(RULES + '[[quotas]]\nwho = ["ben"]\nmax-disk-share = 100\n')
@@ -457,7 +457,7 @@ def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, tmp_path: Path, users_
                 )
                 assert not alarm(), "a hog alone does not bring it about"
                 number, accepted = 10, 10
-                while not alarm():  # this uses up containers that the broker created before or reclaims meanwhile
+                while not alarm():  # uses up containers that the broker created before or reclaims meanwhile
                     fill()
                     send(ben, range(number, number + 10), durable("y" * size))
                     number, accepted = number + 10, accepted + sum(outcomes(ben, 10))

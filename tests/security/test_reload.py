@@ -1,4 +1,4 @@
-"""Users, access rules, certificates and revocation lists, read again while the broker runs."""
+"""Reload of users, access rules, certificates and revocation lists in a running broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = '[[rules]]\nwho = ["*"]\nmay = ["*"]\n'
 
 @pytest.fixture
 def own_users(tmp_path: Path, users_file: str) -> str:
-    """A users file that may be changed."""
+    """Return the path of a users file that a test may change."""
     return str(shutil.copy(users_file, tmp_path / "users"))
 
 
@@ -65,7 +65,7 @@ def test_connections_of_users_who_were_removed_are_closed(start_broker: StartBro
 def test_where_one_file_is_broken_nothing_changes(
     start_broker: StartBroker, own_users: str, tmp_path: Path, certificates: Certificates, broken: str
 ) -> None:
-    """Whichever it is: the others count as they were, too."""
+    """If any file is invalid, the reload fails, and the previous content of all files stays in effect."""
     server = Path(shutil.copy(certificates.server, tmp_path / "server.pem"))
     running = start_broker(
         acl=ALL, users_file=own_users, anonymous=False, insecure_auth=True, tls=TlsOptions(str(server), str(server), 0)
@@ -106,7 +106,7 @@ def test_links_and_connections_that_the_rules_do_not_allow_any_more_go(
 
 
 def crl_of(authority: trustme.CA, path: Path, *certificates: x509.Certificate) -> None:
-    """The authority's list of what it has revoked."""
+    """Write the revocation list of *authority* with the revoked *certificates* to *path*."""
     issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
     now = datetime.datetime.now(datetime.UTC)
     built = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject)

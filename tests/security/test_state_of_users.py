@@ -1,4 +1,4 @@
-"""State that clients name themselves belongs to their user: nobody occupies, finds or moves another user's."""
+"""State with a name chosen by a client belongs to its user; other users cannot occupy, find or move that state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SOLE = symbol("sole-connection-for-container")
 
 
 def opened(wire: Wire, user: str, container: str) -> bytes:
-    """Log in and open as the only connection of *container*; the error behind the broker's open, empty for none."""
+    """Log in and open the sole connection of *container*; return the close frame, or `b""` if it is accepted."""
     assert wire.scram(user, PASSWORDS[user]) == 0
     wire.send(AMQP)
     assert wire.read(8) == AMQP
@@ -61,7 +61,7 @@ def test_container_id_is_taken_for_its_user_alone(guarded: RunningBroker) -> Non
 
 
 def test_routed_links_of_two_users_have_two_names(start_broker: StartBroker, users_file: str) -> None:  # W9
-    """The next container tells links of one connection apart by their names alone; clients choose these."""
+    """Link names chosen by different users stay distinct at the next broker, which sees all on one connection."""
     far = start_broker()
     near = start_broker(
         users_file=users_file, anonymous=False, connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",),
@@ -107,7 +107,7 @@ def test_place_of_a_follower_is_one_users(users: list[str], follower: str) -> No
 
 
 def test_durable_subscription_is_found_by_its_user_alone(guarded: RunningBroker) -> None:  # W9, attack 40
-    """All clients have one container ID, and their links one name."""
+    """A durable subscription belongs to its user, even if AMQP container ID and link name of another user are equal."""
 
     def has_source(user: str, source: bytes) -> bool:
         with wired(guarded.port) as wire:

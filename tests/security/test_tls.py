@@ -1,4 +1,4 @@
-"""TLS: who is spoken to, who is believed to be whom, and what a flood of records does."""
+"""TLS: protocol versions, authentication by certificate, and floods of records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OK, AUTH = 0, 1
 
 
 def test_messages_go_through_it(start_broker: StartBroker, certificates: Certificates) -> None:
-    """Long ones, too: more than a TLS record, and more than is read at once."""
+    """A message longer than a TLS record and longer than one read is transferred over TLS."""
     broker = start_broker(tls=certificates.options(), plain=False)
     assert (broker.address, broker.port) == ("", 0)
     body = bytes(range(256)) * 4000
@@ -80,18 +80,18 @@ def test_a_certificate_names_its_user(start_broker: StartBroker, certificates: C
         wire.sasl()
         wire.init("EXTERNAL", b"anna")
         assert wire.outcome() == AUTH
-    with wired(broker.tls_port, context=certificates.client()) as wire:  # none was asked for
+    with wired(broker.tls_port, context=certificates.client()) as wire:  # without a certificate
         assert b"EXTERNAL" not in wire.sasl()
         wire.init("EXTERNAL", b"carla")
         assert wire.outcome() == AUTH
-    with wired(broker.tls_port, context=certificates.client("carla")) as wire:  # a password counts all the same
+    with wired(broker.tls_port, context=certificates.client("carla")) as wire:  # a password takes precedence
         assert wire.plain("anna", PASSWORDS["anna"]) == OK
 
 
 def test_a_certificate_counts_with_its_whole_chain_only(
     start_broker: StartBroker, certificates: Certificates
 ) -> None:  # A19
-    """One of the same name and issuer's name, of a CA that only looks like ours, is not believed, and not ignored."""
+    """A certificate of a CA with the same name but another key is refused, even if certificates are optional."""
     impostor = trustme.CA()
     for clients in ("optional", "required"):
         broker = start_broker(tls=certificates.options(clients), anonymous=False)
@@ -119,13 +119,13 @@ def test_a_certificate_that_names_nobody(
     with wired(broker.tls_port, context=certificates.client(name)) as wire:
         assert b"EXTERNAL" not in wire.sasl()
     failed = [one for one in logged.records if getattr(one, "event", "") == "login.failed"]
-    (record,) = [one for one in failed if "its certificate names no user" in one.getMessage()]  # the client leaves, too
+    (record,) = [one for one in failed if "its certificate names no user" in one.getMessage()]  # or the disconnect is logged
     assert record.getMessage().isprintable()
     assert record.levelname == "WARNING"
 
 
 def test_a_resumed_session_is_the_same_users(start_broker: StartBroker, certificates: Certificates) -> None:  # A19
-    """TLS 1.2 can do that; the chain was verified by the same process before. There are no tickets that outlive it."""
+    """A session resumed with TLS 1.2 keeps its user; sessions have no tickets, so none outlives the process."""
     broker = start_broker(tls=certificates.options("optional"), anonymous=False)
     context = certificates.client("carla")
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -185,7 +185,7 @@ def test_a_flood_of_key_updates_is_cut_off(start_broker: StartBroker, certificat
     deadline_s = time.monotonic() + DEADLINE_S
     try:
         while client.poll() is None and time.monotonic() < deadline_s:
-            client.stdin.write(b"K\n")  # it takes one command from each read
+            client.stdin.write(b"K\n")  # openssl executes one command for each read
             client.stdin.flush()
             assert_serves_now_and_then(broker.port, client)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Tests of more clients than `--max-connections`: the excess clients get a reason, at a bounded cost."""
+"""Tests of more clients than `--max-connections`: excess clients receive a reason, at bounded cost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def told(wire: Wire, user: str) -> bytes:
 
 
 def ended(wire: Wire) -> bool:
-    """Return True if the broker closes the socket without sending anything."""
+    """Return whether the broker closes the socket without sending data."""
     try:
         return wire.sock.recv(1) == b""
     except ConnectionError:
@@ -99,7 +99,7 @@ def test_one_too_many_is_told_the_limit(
 
 
 def test_those_who_say_nothing_keep_nobody_out(start_broker: StartBroker, users_file: str) -> None:
-    """W5: beyond the limit of unauthenticated connections the oldest one is closed, so the next client can log in."""
+    """W5: at the limit of unauthenticated connections, the oldest is closed, so that the next client can log in."""
     crowded = start_broker(max_connections=MOST, max_unauthenticated=5, anonymous=False, users_file=users_file)
     silent = [Wire(crowded.port) for _ in range(40)]
     with wired(crowded.port) as wire:
@@ -108,7 +108,7 @@ def test_those_who_say_nothing_keep_nobody_out(start_broker: StartBroker, users_
             assert ended(one)
         for _ in range(10):
             silent.append(Wire(crowded.port))
-        with wired(crowded.port) as other:  # authenticated connections stay, and do not count as unauthenticated
+        with wired(crowded.port) as other:  # authenticated connections stay open and do not count
             assert told(other, "anna") == b""
             assert b"--max-connections" in told_by_next(crowded.port)
     for one in silent:
@@ -121,7 +121,7 @@ def told_by_next(port: int) -> bytes:
 
 
 def test_places_are_kept_for_managers(start_broker: StartBroker, users_file: str) -> None:
-    """W5: a user who may manage everything can connect when the limit refuses others."""
+    """W5: users with permission to manage everything can connect when the limit refuses other users."""
     rules = """
         [[rules]]
         who = ["anna"]
@@ -143,7 +143,7 @@ def test_places_are_kept_for_managers(start_broker: StartBroker, users_file: str
 
 
 def test_an_address_opens_a_bounded_number_in_a_second(start_broker: StartBroker) -> None:
-    """W5: connections beyond the rate are closed at once, and after a while new ones are accepted."""
+    """W5: connections beyond the rate are closed at once, and later connections are accepted."""
     broker = start_broker(connection_rate=2)
     wires = [Wire(broker.port) for _ in range(30)]
     for wire in wires[:10]:

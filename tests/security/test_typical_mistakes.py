@@ -1,4 +1,4 @@
-"""Mistakes of a first day, with a real broker process and real sockets: one helpful line on both sides."""
+"""Typical mistakes of new users are reported in one helpful line by the broker process and by the client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def metrics_port(running: BrokerProcess) -> int:
 
 
 def answer(port: int, data: bytes) -> bytes:
-    """All that comes back for *data*, until the broker closes the connection."""
+    """Send *data* and return all bytes that the broker sends before closing the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
         sock.sendall(data)
         found = b""
@@ -56,7 +56,7 @@ def answer(port: int, data: bytes) -> bytes:
 
 
 def ctl(url: str, *options: str, password: str = "pw") -> str:
-    """The error of `ctl` there: one line."""
+    """Run `ctl` with *url*, which must fail, and return its single error line."""
     done = subprocess.run(
         [CAIRNMQ, "ctl", "--url", url, *options, "queues", "list"],
         capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "CAIRNMQ_PASSWORD": password},
@@ -131,7 +131,7 @@ def test_port_without_a_broker() -> None:
 
 
 def refused(*command: str, status: int = 1) -> str:
-    """The error of a broker that does not start: one line."""
+    """Run a command, which must fail with *status*, and return its single error line."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (status, "")
     [line] = done.stderr.splitlines()
@@ -139,7 +139,7 @@ def refused(*command: str, status: int = 1) -> str:
 
 
 def test_port_of_another_program(tmp_path: Path) -> None:
-    """Such as the broker of a tutorial that its reader has not stopped."""
+    """A port that another program uses is reported, as when the broker of a tutorial is still running."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         line = refused(CAIRNMQ, "broker", "--store-dir", str(tmp_path / "data"), "--port", str(port))
@@ -154,7 +154,7 @@ def test_port_of_another_program(tmp_path: Path) -> None:
     reason="every user may listen on low ports here, or the tool that takes a capability away is missing",
 )
 def test_privileged_port(tmp_path: Path) -> None:
-    """The capability to listen there is taken away from root; others do not have it."""
+    """A privileged port is reported if CAP_NET_BIND_SERVICE is missing, of which the test deprives root."""
     within = ["setpriv", "--bounding-set=-net_bind_service"] if os.geteuid() == 0 else []
     line = refused(*within, CAIRNMQ, "broker", "--store-dir", str(tmp_path / "data"), "--port", "672")
     assert line == (
@@ -181,7 +181,7 @@ def test_missing_file_or_directory(tmp_path: Path, option: str, complaint: str) 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
+    """Mount a file system of 24 MiB."""
     with mounted_disk(tmp_path / "disk", "size=24m") as place:
         yield place
 
