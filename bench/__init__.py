@@ -1,6 +1,6 @@
-"""The benchmark: the journal against the bare disk and embedded stores, the store under load and at a restart, the
-broker under a client that is not the bottleneck.
+"""Benchmarks of the journal against the bare disk and embedded stores, of the store under load and at a restart, and
+of the broker with a client that is not the bottleneck.
 
-`python -m bench` in the checkout prints one table. Everything in it was measured in that one run, in turns, so that
-ratios hold where figures don't: on a busy machine, or on another one.
+`python -m bench` in the checkout prints one table. All its figures are measured in the same run, in turns, so that
+ratios are comparable between machines and on a busy machine, in contrast to absolute figures.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench`: measure everything, print the table."""
+"""Command `python -m bench`: run all benchmarks and print the table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PARTS = (
     "members",
 )
 WIDTH = 156
-"""What the table needs; a narrower terminal wraps lines, which is better than cutting off figures."""
+"""Width of the table; a narrower terminal wraps lines, which is better than truncated figures."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -126,7 +126,7 @@ def main(
         try:
             for name in only or PARTS:
                 rows += measured[name](os.path.join(path, name))
-                shutil.rmtree(os.path.join(path, name), ignore_errors=True)  # a part may be left out
+                shutil.rmtree(os.path.join(path, name), ignore_errors=True)  # some parts create no directory
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             sys.exit(1)

@@ -1,9 +1,9 @@
 """Benchmarks of a broker process (`cairnmq broker`) on a new store, with the load client on loopback.
 
-One sender and one receiver run at the same time, and every message is confirmed. *accepted* counts messages from the
-first one sent to the last one settled, and times each from sent to settled; *received* counts to the last one received,
-and times each from sent to received. The yardstick is the client alone in the same round, its sender connected to its
-receiver: it shows how far the client is from limiting the rate of the broker.
+One sender and one receiver run at the same time, and every message is confirmed. *accepted* counts messages between the
+first send and the last settlement, and measures each from sent to settled; *received* counts messages between the first
+send and the last receipt, and measures each from sent to received. The yardstick is the client alone in the same round,
+with its sender connected to its receiver, and shows how far the client is from limiting the rate of the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAIN = "from cairnmq.cli.main import main; main()"
 
 
 class Load(NamedTuple):
-    """A load: the kind and the size of its messages, and the number in flight."""
+    """A load: kind and size of the messages, and the number in flight."""
 
     kind: str
     """"durable", "transient", or "client alone" without a broker."""
@@ -63,7 +63,7 @@ GOALS_PER_S = {Load("durable", 256, 100): 20_600, Load("durable", 256, 1000): 30
 
 
 class Broker:
-    """A broker process, from its start to its end."""
+    """A running broker process."""
 
     def __init__(self, directory: str, *options: str) -> None:
         os.makedirs(directory, exist_ok=True)

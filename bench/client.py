@@ -1,15 +1,15 @@
-"""The load client: one sender or one receiver on a connection of its own, in a process of its own.
+"""The load client: one sender or one receiver, with a separate connection in a separate process.
 
-It must not be the bottleneck, and shares the cores with the broker: so it calls proton's C functions, and asks proton
-for no events. A receiver reads its link's current delivery; a sender checks the delivery it sent longest ago, since a
-broker settles in the order it received (one that did not would be measured too slow, never too fast).
+The client must not be the bottleneck, and shares the cores with the broker. Therefore, it calls the C functions of
+proton and collects no events. A receiver reads the current delivery of its link; a sender checks its oldest unsettled
+delivery, as a broker settles in order of receipt (the rate of another broker would be underestimated).
 
-Every message is checked completely. All messages are one encoded message in which only the numbers differ:
+Every message is checked completely. All messages have the same encoding and differ only in their numbers:
 
-header section  durable or not
-data section    size of the body: sequence (8 bytes), time sent in ns (8 bytes), then the same bytes in every message
+header section  durable flag
+data section    body: sequence (8 bytes), time of sending in ns (8 bytes), then the same bytes in every message
 
-So the receiver proves that no message was lost, duplicated, reordered or altered.
+Thus the receiver proves that no message was lost, duplicated, reordered or altered.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .wire import FRAME_BYTES, Wire
 
 MIN_BODY_BYTES = 32
 FRAME_BODY_BYTES = 60_000
-"""Of a message that comes in one frame; `send` and `receive` know no others."""
+"""Largest body of a message in a single frame, as `send` and `receive` require."""
 BURST = 100
-"""So many messages are handed to proton before what came of them is sent."""
+"""Maximum number of messages passed to proton before its output is written."""
 NUMBERS = struct.Struct("<QQ")
 
 
@@ -55,44 +55,44 @@ class Job(NamedTuple):
 
     sender: bool
     port: int
-    """Of the broker on loopback; 0: the receiver waits for the sender itself to connect."""
+    """Port of the broker on loopback; 0: the receiver waits for the connection of the sender."""
     address: str
     messages: int
     body_bytes: int
     window: int
-    """Sender: most messages unsettled. Receiver: credit."""
+    """Sender: maximum number of unsettled messages. Receiver: credit."""
     durable: bool
     recovered: bool = False
-    """Receiver: the broker was started since, so the messages are marked as perhaps delivered."""
+    """Receiver: whether the broker was restarted, so that messages are marked as possibly delivered."""
     work: Callable[[Wire, Job], Result] | None = None
-    """What is done in place of `send` or `receive`; a function of a module, as it goes to another process."""
+    """Replacement for `send` or `receive`; a module-level function, as it is sent to another process."""
     rate_per_s: float = 0.0
-    """Of `works.send_paced`."""
+    """Messages per second of `works.send_paced`."""
     per_transaction: int = 0
-    """Of `works.send_in_transactions`."""
+    """Messages per transaction of `works.send_in_transactions`."""
     far: Far | None = None
-    """Where the broker is, if not on loopback."""
+    """Lab node of the broker, unless on loopback."""
     sharers: int = 1
-    """Receivers of one queue. Of `works.receive_share`, which gets one message more, that tells it that it was all."""
+    """Receivers of the queue in `works.receive_share`; each also receives a message that marks the end."""
 
 
 class Result(NamedTuple):
-    """The result of a job. Times are `time.monotonic_ns`, which all processes share."""
+    """The result of a job, with times of `time.monotonic_ns`, which are comparable between processes."""
 
     begun_ns: int
     ended_ns: int
     latency: Percentiles
-    """Sender: from sent to settled. Receiver: from sent to received."""
+    """Sender: times from sent to settled. Receiver: times from sent to received."""
     cpu_s: float
     sequences: Sequence[int] = ()
-    """What a receiver that shares a queue was given."""
+    """Sequences of the messages delivered to one receiver of a shared queue."""
 
 
 # ---- messages -----------------------------------------------------------------------------------------------------
 
 
 class Template:
-    """An encoded message, and the position of its numbers."""
+    """An encoded message and the position of its numbers."""
 
     def __init__(self, body_bytes: int, durable: bool, recovered: bool = False) -> None:
         if body_bytes < MIN_BODY_BYTES:
@@ -114,7 +114,7 @@ def percentiles(times_ns: list[int]) -> Percentiles:
     return Percentiles(*(ordered[last * part // 1000] / 1000 for part in (500, 990, 999)))
 
 
-# ---- the two jobs -------------------------------------------------------------------------------------------------
+# ---- jobs ---------------------------------------------------------------------------------------------------------
 
 
 def send(wire: Wire, job: Job) -> Result:
@@ -290,9 +290,9 @@ class Clients:
     def run(
         self, port: int, address: str, messages: int, body_bytes: int, window: int, durable: bool
     ) -> tuple[Result, Result]:
-        """Run a sender and a receiver at the same time, and return the results of both.
+        """Run a sender and a receiver at the same time and return both results.
 
-        *port* is the broker's. With 0, the sender connects to the receiver, which shows the limit of the client alone.
+        *port* is the port of the broker, or 0 to connect the sender to the receiver, which shows the client's limit.
         """
         sending, receiving = self._pipes[:2]
         receiving.send(Job(False, port, address, messages, body_bytes, window, durable))
@@ -312,7 +312,7 @@ class Clients:
         return results[0], results[1]
 
     def run_all(self, jobs: Sequence[Job]) -> list[Result]:
-        """Run all *jobs* at the same time on one broker, and return their results. Receivers attach first."""
+        """Run all *jobs* at the same time on one broker and return their results; receivers attach first."""
         for sender in (False, True):
             those = [(job, pipe) for job, pipe in zip(jobs, self._pipes, strict=False) if job.sender is sender]
             for job, pipe in those:
@@ -329,7 +329,7 @@ class Clients:
         return results
 
     def run_one(self, job: Job) -> Result:
-        """Run one sender or receiver alone, and return its result."""
+        """Run one sender or receiver alone and return its result."""
         pipe = self._pipes[0 if job.sender else 1]
         pipe.send(job)
         self._answer(pipe)

@@ -1,6 +1,6 @@
-"""A broker that is a cluster of one, beside the same broker without a cluster; client and checks of `broker`.
+"""Benchmarks of a cluster of one against a broker without a cluster, with the client and checks of `broker`.
 
-One sender, one receiver, 256 B, durable, every message accepted by the receiver itself.
+One sender and one receiver; durable messages of 256 B, each accepted by the receiver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GOALS = {"one": Goal(0.95)}
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """In turns."""
+    """Measure both kinds in turns."""
     names = count()
     found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
     with (

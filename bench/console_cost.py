@@ -1,7 +1,7 @@
-"""The CPU time of a broker per durable message, without and with open sessions of the console.
+"""Benchmark of the CPU time of a broker per durable message, without and with open sessions of the console.
 
-`python -m bench.console_cost [QUEUES]` alternates rounds without sessions and with five, of different users, each with
-a stream of events and a page of queues that is read every 2 s. Messages arrive at a fixed rate.
+`python -m bench.console_cost [QUEUES]` alternates rounds without sessions and with five sessions of different users,
+each with an event stream and a list of queues that is read every 2 s. Messages arrive at a fixed rate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def main(queues: int) -> None:
-    """Measure with so many queues."""
+    """Measure with the given number of *queues*."""
     with tempfile.TemporaryDirectory() as place:
         users = Path(place) / "users"
         write_users(users, {f"user-{number}": "secret" for number in range(SESSIONS)})
@@ -71,7 +71,7 @@ def _create(process: BrokerProcess, queues: int) -> None:
 
 
 def _round_us(process: BrokerProcess) -> float:
-    """Return the CPU time of the broker per message, in microseconds."""
+    """Send messages for one round and return the CPU time of the broker per message in microseconds."""
     message = _DURABLE + encode.described(0x75, encode.value(b"x" * 1024))
     source = (OutgoingMessage(number, "load", message, number / RATE_PER_S) for number in range(RATE_PER_S * SECONDS))
     login = BrokerLogin(port=process.port, user="user-0", password="secret", timeout_s=60)

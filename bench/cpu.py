@@ -1,9 +1,8 @@
-"""The CPU time of this process and of all that it started, also of what ended and nobody waited for.
+"""CPU time of this process and of all its descendants, including ended processes for which no parent waited.
 
-What a process used is gone with it, but for those who wait for their children: Spark's daemon, which has the workers,
-ignores them. So a thread looks at /proc ten times a second, and keeps the last figure of each process. What one used
-behind the last look at it is missed, a tenth of a second at most where the thread gets to run, and all of one that ran
-between two looks.
+The kernel reports the CPU time of an ended process only to a parent that waits for it, and the Spark daemon ignores its
+workers. Therefore, a thread samples /proc ten times per second and keeps the last value of each process. CPU time after
+the last sample of a process is missed, usually at most a tenth of a second, as are processes that run between samples.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class CpuClock:
-    """Counts from `__enter__` to `__exit__`; what the tree of processes used before counts as well, as far as it lives.
+    """A clock that samples from `__enter__` to `__exit__`, and includes the previous CPU time of processes alive then.
 
-    Any thread may ask.
+    All methods are thread-safe.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._used: dict[tuple[int, int], int] = {}
-        """Ticks by pid and start: a pid may be given again."""
+        """Ticks by PID and start time, as PIDs are reused."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cpu-clock", daemon=True)
         self._own_s = 0.0
@@ -43,7 +42,7 @@ class CpuClock:
         self._thread.join()
 
     def cpu_s(self) -> float:
-        """CPU seconds up to now, without what looking took."""
+        """Return the CPU seconds so far, without the time of sampling."""
         with self._lock:
             self._look()
             return sum(self._used.values()) / _TICKS_PER_S - self._own_s
@@ -66,7 +65,7 @@ class CpuClock:
                 found[int(name)] = (int(fields[1]), int(fields[19]), int(fields[11]) + int(fields[12]))
         ours = {os.getpid()} | {pid for pid, (_, start, _) in found.items() if (pid, start) in self._used}
         before = 0
-        while len(ours) > before:  # whose parent ended stays known
+        while len(ours) > before:  # orphans stay included
             before = len(ours)
             ours |= {pid for pid, (parent, _, _) in found.items() if parent in ours}
         for pid in ours:

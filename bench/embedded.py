@@ -1,7 +1,7 @@
-"""Embedded stores as yardsticks: a group is one transaction, synced, of values under keys that only rise.
+"""Embedded stores as yardsticks, which write a group as one synced transaction of values with increasing keys.
 
-Beside the journal they only insert, which is the best that can happen to them; beside the store they delete, too. What
-is not installed is left out, with a word: `pip install -e '.[bench]'` brings it.
+Against the journal, the embedded stores only insert, which is their best case; against the store, they also delete.
+Stores that are not installed are omitted with a remark; `pip install -e '.[bench]'` installs them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAP_BYTES = 8 << 30
 
 
 class Embedded(Protocol):
-    """A store that is open."""
+    """An open embedded store."""
 
     def put(self, first: int, values: Sequence[bytes]) -> None:
         """Insert *values* under the numbers from *first* on; durable on return."""
@@ -33,7 +33,7 @@ class Embedded(Protocol):
 
 
 class Sqlite:
-    """WAL, synchronous=FULL: a commit is one fsync of the write-ahead log."""
+    """A SQLite store with WAL and synchronous=FULL, where a commit is one fsync of the write-ahead log."""
 
     def __init__(self, path: str) -> None:
         self._sql = sqlite3.connect(os.path.join(path, "db"), isolation_level=None)
@@ -55,7 +55,7 @@ class Sqlite:
 
 
 class Lmdb:
-    """A commit writes the changed pages and syncs, then the meta page and syncs."""
+    """An LMDB store, where a commit writes and syncs the changed pages, then the meta page."""
 
     def __init__(self, path: str) -> None:
         self._env = lmdb.open(path, map_size=_MAP_BYTES)
@@ -75,7 +75,7 @@ class Lmdb:
 
 
 class RocksDb:
-    """A write batch, synced in the write-ahead log."""
+    """A RocksDB store, where a commit is a write batch synced in the write-ahead log."""
 
     def __init__(self, path: str) -> None:
         self._api: Any = importlib.import_module("rocksdict")
@@ -104,15 +104,15 @@ _NEEDS: dict[str, tuple[str, Callable[[str], Embedded]]] = {
     "LMDB": ("lmdb", Lmdb),
     "RocksDB": ("rocksdict", RocksDb),
 }
-"""Name to the module that is needed, and what opens a store in a directory."""
+"""Required module and constructor of each store, by name."""
 
 
 def installed() -> dict[str, Callable[[str], Embedded]]:
-    """The stores there are, by name."""
+    """Return the constructors of the installed stores, by name."""
     return {name: kind for name, (module, kind) in _NEEDS.items() if importlib.util.find_spec(module) is not None}
 
 
 def left_out() -> list[str]:
-    """The others, each in a sentence."""
+    """Return a remark for each store that is not installed."""
     here = installed()
     return [f"{name} is left out: pip install {module}" for name, (module, _) in _NEEDS.items() if name not in here]

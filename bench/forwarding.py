@@ -1,7 +1,7 @@
-"""Messages pass through an anycast address, beside the same through a durable queue; client and checks of `broker`.
+"""Benchmarks of passthrough routing by an anycast address against a durable queue, with the client of `broker`.
 
-One sender, one receiver, 256 B, every message accepted by the receiver itself. Each has a broker of its own, because
-addresses that messages pass through make a session's window smaller.
+One sender and one receiver; messages of 256 B, each accepted by the receiver. The two kinds use separate brokers,
+because passthrough addresses reduce the session window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GUESS_PER_S = {1: 3_000, 100: 35_000, 1000: 50_000}
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """Through an address, through a queue, and the client alone, round by round."""
+    """Measure the address, the queue, and the client alone in each round."""
     names = count()
     found: dict[tuple[str, int], list[tuple[float, ...]]] = {}
     with (

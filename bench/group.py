@@ -1,7 +1,7 @@
-"""Groups of three, and of one: events per second by how many travel together, and how long one takes to come back.
+"""Benchmarks of groups of three members and of one: events per second by batch size, and the round-trip time.
 
-64-byte events, sent and heard by one member; the other two hear them as well. On corosync these are processes on nodes
-of their own, in memory they take turns in one thread. The yardstick is the bus alone, given frames of the same size.
+One member sends events of 64 bytes, which all members receive. On Corosync, members are processes on separate nodes; in
+memory, members take turns in one thread. The yardstick is the bus alone with frames of the same size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WINDOW_FRAMES = 100
 _PATIENCE_S = 60.0
 
 Idle = Callable[[], None]
-"""What to do when nothing came."""
+"""Action if no event arrived."""
 
 
 def left_out() -> list[str]:
@@ -56,7 +56,7 @@ def left_out() -> list[str]:
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """Kind by kind, round by round, the bus alone and the group."""
+    """Measure the bus alone and the group in each round, for each kind of group."""
     rows: list[Row] = []
     for name, kind in (("memory", _memory), ("corosync", _corosync), ("solo", _solo)):
         if name == "corosync" and unavailable_reason():

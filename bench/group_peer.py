@@ -1,6 +1,6 @@
-"""One node's process beside the one that is measured: it hears all of the group and of the bare bus, until told to end.
+"""Process of a peer node of the measured member, which receives all events of the group and all frames of the bus.
 
-`python -m bench.group_peer NAME`, in the namespace of its node; it ends with its standard input.
+`python -m bench.group_peer NAME` runs in the namespace of its node and exits at the end of its standard input.
 """
 
 from __future__ import annotations

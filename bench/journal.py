@@ -1,17 +1,17 @@
-"""Benchmarks of journal appends, one thread, fsynced, against the bare disk.
+"""Benchmarks of synced journal appends in one thread, against the bare disk.
 
-The records of a group are appended and then flushed: one block, one pwrite, one fdatasync. A record is a complete
-message with its only enqueue, as the store writes it. Durable records are dead at once, so containers are recycled, as
-in a broker whose receivers keep up. Three yardsticks write the same number of bytes per group, and sync once, into a
-zero-filled file twice as large as the initial containers together. (The journal syncs once more where a block is cut
-at a container's end.)
+The records of a group are appended and then flushed as one block, with one pwrite and one fdatasync. A record is a
+complete message with its only enqueue, as the store writes it. Durable records are dead at once, so containers are
+reused, as in a broker whose receivers keep up. Three yardsticks write the same number of bytes per group with one sync
+into a zero-filled file twice as large as the initial containers together. (The journal syncs once more if a block is
+split at the end of a container.)
 
-Embedded stores (`embedded.py`) commit the same number of values in one synced transaction; the journal has to be faster
-than each of them.
+Embedded stores (`embedded.py`) commit the same number of values in one synced transaction; the goal is that the journal
+is faster than each of them.
 
-bare  bytes that are ready: the cost of the disk and the system calls
-join  record headers and payloads that are ready, joined: the cost of writing them in one piece
-loop  record headers packed one by one, with a checksum of the payload, then joined: the cost of plain Python
+bare  prepared bytes: the cost of the disk and the system calls
+join  prepared record headers and payloads, joined: also the cost of writing in one piece
+loop  record headers packed separately with a checksum of the payload, then joined: also the cost of plain Python
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Case(NamedTuple):
     payload_bytes: int
     group: int
     goals: dict[str, float] = {}
-    """Which part of a yardstick's rate is to be reached."""
+    """Goals as fractions of the rate of a yardstick."""
 
     @property
     def guess_per_s(self) -> float:
-        """Return a guess: 110 us per sync, 700 ns to append and encode a record, 2 GB/s to copy into the page cache."""
+        """Return a guess from 110 us per sync, 700 ns to append and encode a record, and 2 GB/s into the page cache."""
         return self.group / (110e-6 + self.group * (700e-9 + self.payload_bytes / 2e9))
 
     @property
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """Return the size of a block with its padding, as it is written."""
+        """Return the size of a written block with its padding."""
         return -(-self.used_bytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -126,7 +126,7 @@ class Disk:
         os.close(self._fd)
 
     def _repeat(self, until_s: float, make: Callable[[], bytes]) -> int:
-        """Write and sync the result of *make* until the time *until_s*, and return the number of writes."""
+        """Write and sync the result of *make* until the time *until_s* and return the number of writes."""
         groups = 0
         while not groups or time.perf_counter() < until_s:
             data = make()
@@ -140,19 +140,19 @@ class Disk:
 
 
 def open_journal(directory: RealDirectory) -> Journal:
-    """Create a journal with all its containers, and open it."""
+    """Create and open a journal with all its containers."""
     clock = SystemClock()
     format_log(directory, DEFAULT_CONTAINER_BYTES, uuid4(), clock.wall_us())
     return open_log(directory, clock, visit=lambda block: None, initial_containers=CONTAINERS, syncers=SYNCERS)[0]
 
 
 def append_groups(journal: Journal, payloads: list[bytes], until_s: float) -> int:
-    """Append and flush groups until the time *until_s*, and return their number: the operation that is measured."""
+    """Append and flush groups, the measured operation, until the time *until_s*; return the number of groups."""
     append, append_all = journal.append, journal.append_all
     groups = 0
     while not groups or time.perf_counter() < until_s:
         time_us = time.time_ns() // 1000
-        if len(payloads) > 1:  # as the store does with messages that arrive together
+        if len(payloads) > 1:  # as the store appends messages that arrive together
             append_all(_START, payloads, time_us=time_us, flags=_ENQUEUE, queue_id=1)
         else:
             append(_START, payloads[0], time_us=time_us, flags=_ENQUEUE, message_id=OWN_LSN, queue_id=1)
@@ -171,7 +171,7 @@ def _commit_groups(store: embedded.Embedded, payloads: list[bytes], firsts: Iter
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """Measure all cases in *path*. Each round of a case runs journal and yardsticks for about *round_s* each."""
+    """Measure all cases in *path*; each round of a case runs journal and yardsticks for about *round_s* each."""
     os.mkdir(path)
     disk = Disk(os.path.join(path, "bare"))
     journal = open_journal(RealDirectory(os.path.join(path, "journal"), create=True))

@@ -1,15 +1,15 @@
-"""Benchmarks of small messages while a very long message passes through the broker.
+"""Benchmarks of small messages during the transfer of a very long message through the broker.
 
-One durable message is streamed in and then out again, each by a client of its own, while small durable messages are
-sent one at a time over other connections. The results are:
+A durable message is streamed in and then out by two separate clients, while small durable messages are sent one at a
+time over other connections. The results are:
 
-* the 99th percentile of the time of a small message from sent to settled: with the broker idle otherwise, while the
-  long message arrives, and while it is delivered;
-* the growth of the broker's memory, and the rate of the long message as a share of its rate alone.
+* the 99th percentile of the time of a small message from sent to settled, with an otherwise idle broker, while the long
+  message arrives, and while it is delivered
+* the growth of the memory of the broker, and the rate of the long message relative to its rate alone
 
-A yardstick for the disk is the percentile while a file is written and synced at the rate of the long message, without a
-broker in between. One for the machine is the percentile while the long message passes through another broker: only the
-excess over it is due to this broker.
+The yardstick for the disk is the percentile while a file is written and synced directly at the rate of the long
+message. The yardstick for the machine is the percentile while the long message passes through another broker; only the
+excess over that yardstick is due to the measured broker.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .wire import Wire
 CHUNK_BYTES = 60_000
 SECTION = "1 / p99 of a small durable message"
 _GOAL = 0.5
-"""It may take twice as long."""
+"""Goal: the time of a small message at most doubles."""
 _AHEAD_BYTES = 1 << 20
 _HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 def stream_in(port: int, address: str, size_bytes: int) -> None:
-    """Send one durable message of *size_bytes*, and wait until it is accepted."""
+    """Send one durable message of *size_bytes* and wait for its acceptance."""
     wire = Wire(socket.create_connection(("127.0.0.1", port)), "long-sender")
     wire.attach(address, "long", sender=True)
     link, session = wire.link, lib.pn_link_session(wire.link)
@@ -56,7 +56,7 @@ def stream_in(port: int, address: str, size_bytes: int) -> None:
     while left:
         while lib.pn_session_outgoing_bytes(session) > _AHEAD_BYTES:  # the window is closed
             wire.turn()
-            wire.flush()  # else the next turn would write what the window permits, then wait for more input
+            wire.flush()  # otherwise the next turn would wait for input after writing
         part = min(left, len(chunk))
         put(link, chunk, part)
         left -= part
@@ -71,7 +71,7 @@ def stream_in(port: int, address: str, size_bytes: int) -> None:
 
 
 def stream_out(port: int, address: str, size_bytes: int) -> None:
-    """Receive and accept one message, and check that its content has *size_bytes*."""
+    """Receive and accept one message; check that its content has *size_bytes*."""
     wire = Wire(socket.create_connection(("127.0.0.1", port)), "long-receiver")
     wire.attach(address, "long", sender=False)
     link, room = wire.link, 1 << 20
@@ -98,7 +98,7 @@ def stream_out(port: int, address: str, size_bytes: int) -> None:
 
 
 def write_beside(path: str, size_bytes: int, per_s: float) -> None:
-    """Write a file of *size_bytes* at *per_s* bytes per second, 1 MiB and a sync at a time."""
+    """Write a file of *size_bytes* at *per_s* bytes per second, with a sync after each MiB."""
     block, begun_s, written = bytes(1 << 20), time.monotonic(), 0
     with open(path, "wb", buffering=0) as file:
         while written < size_bytes:
@@ -110,25 +110,25 @@ def write_beside(path: str, size_bytes: int, per_s: float) -> None:
 
 
 class Found(NamedTuple):
-    """The measurements of one round. Each percentile is the median over the batches of small messages."""
+    """The measurements of one round, where each percentile is the median over the batches of small messages."""
 
     idle_p99_us: float
     in_p99_us: float
     disk_p99_us: float
-    """Beside a file being written."""
+    """Percentile while a file is written."""
     far_in_p99_us: float
-    """Beside another broker that the long message comes to."""
+    """Percentile while the long message arrives at another broker."""
     out_p99_us: float
     far_out_p99_us: float
     in_share: float
-    """The rate at which the long message came beside small ones, of that at which it came alone."""
+    """Rate of the arriving long message among small messages, as a fraction of its rate alone."""
     out_share: float
     grown_bytes: int
-    """How much the broker's memory was above where it began, at most."""
+    """Maximum growth of the memory of the broker."""
 
 
 class _Beside:
-    """Work in another process, and its duration."""
+    """Work in another process with a measured duration."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -141,7 +141,7 @@ class _Beside:
         return not self._process.is_alive()
 
     def finish(self) -> float:
-        """Wait for the end of the work, and return its duration in seconds."""
+        """Wait for the end of the work and return its duration in seconds."""
         try:
             took_s = self._pipe.recv()
         except EOFError:
@@ -171,7 +171,7 @@ def measure_once(
         return median(found)
 
     def beside(work: Callable[..., None], *args: Any) -> tuple[float, float]:
-        """Return the percentile, and the duration of *work* in seconds."""
+        """Return the percentile and the duration of *work* in seconds."""
         other = _Beside(work, *args)
         return p99_us(other.done), other.finish()
 
@@ -192,7 +192,7 @@ def measure_once(
 
 
 def measure(path: str, rounds: int, size_bytes: int, messages: int) -> list[Row]:
-    """Measure all rounds, with long messages of *size_bytes*, on a broker whose store is in *path*."""
+    """Measure all rounds with long messages of *size_bytes* on a broker whose store is in *path*."""
     options = "--max-message-size", str(size_bytes * 2)
     beside = os.path.join(path, "far")
     os.makedirs(beside)

@@ -1,18 +1,18 @@
-"""Benchmarks of a three-member cluster on this machine, against a broker without a cluster and a cluster of one.
+"""Benchmarks of a three-member cluster on one machine, against a broker without a cluster and a cluster of one.
 
-Corosync daemons and brokers run in a lab's network namespaces on one machine, and share its cores and its only disk
-with the clients, so the results do not predict those of three machines. The client is that of `broker`. Messages have
-256 B and are durable, and each of them is checked:
+Corosync daemons and brokers run in network namespaces of a lab and share the cores and the only disk of the machine
+with the clients, so the results do not predict those of three machines. The client is that of `broker`. Messages are
+durable, have 256 B, and are all checked. The kinds are:
 
-none, one       a sender and a receiver at the broker
-passive         both at the first of three members, the others only follow
-elsewhere       the receiver at another member than the sender
-active          three pairs, each with a queue of its own, and at a member of its own
-shared          a sender, and a receiver at each member, all of one queue, whose ownership moves
+none, one       a sender and a receiver at the broker or the cluster of one
+passive         a sender and a receiver at the first of three members; the other members only follow
+elsewhere       a sender and a receiver at different members
+active          three pairs of a sender and a receiver, each with a separate queue at a separate member
+shared          a sender and a receiver at each member, all of one queue, whose leader changes
 
-*fail-over* lasts from the end of a member's machine (broker and daemon at once) until another member confirms a message
-that was sent afterwards; Corosync has to detect the failure first (`DETECTION_S`). *join* lasts until a member that was
-synchronized before has received a queue of many messages, while a publisher sends at a steady rate.
+*fail-over* lasts from a machine failure of a member (broker and daemon at once) until another member confirms a message
+sent afterwards, and includes failure detection by Corosync (`DETECTION_S`). *join* lasts until a restarted member has
+received a queue of many messages and serves, while a publisher sends at a steady rate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NODES = (1, 2, 3)
 PORT, METRICS = 5672, 9100
 PATIENCE_S = 120.0
 BACKLOG = 100_000
-"""Messages that a newcomer is brought."""
+"""Number of messages transferred to a joining member."""
 STEADY_PER_S = 200
 KINDS = ("none", "one", "passive", "elsewhere", "active", "shared")
 GOALS = {
@@ -62,12 +62,12 @@ _GUESS_PER_S = {1: 200, 100: 10_000, 1000: 20_000}
 WINDOWS = tuple(_GUESS_PER_S)
 _GUESS_JOIN_PER_S = 20_000
 DETECTION_S = 2.2 * (TOKEN_MS + 650 * (len(NODES) - 2)) / 1000
-"""The token is missed, which takes longer by 650 ms for each node beyond two; then a consensus is waited for."""
+"""Time for the token timeout, which grows by 650 ms for each node beyond two, and for the consensus."""
 _GUESS_OVER_PER_S = 1 / (DETECTION_S + 1)
 
 
 class Member:
-    """A broker of the lab."""
+    """A broker on a node of the lab."""
 
     def __init__(self, lab: Lab, node: int, path: Path) -> None:
         self.lab, self.node = lab, node
@@ -144,15 +144,15 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 Place = tuple[int, Far | None]
-"""Of a broker: its port, and where that is."""
+"""Port of a broker, and its lab node unless on loopback."""
 Found = tuple[float, float, float]
-"""Messages a second, p50 and p99 in us."""
+"""Messages per second, and p50 and p99 in microseconds."""
 
 
 def _pairs(clients: Clients, pairs: Sequence[tuple[Place, Place]], name: str, messages: int, window: int) -> Found:
-    """Measure *pairs* of places, each pair with a queue of its own, and return the sum of the rates.
+    """Measure *pairs* of places, each with a separate queue; return the sum of rates and the maximum percentiles.
 
-    The rate of a pair counts from its first message sent to its last one received.
+    The rate of a pair is measured from the first send to the last receipt.
     """
     jobs: list[Job] = []
     for number, ((port, far), (to_port, to_far)) in enumerate(pairs):
@@ -170,7 +170,7 @@ def _pairs(clients: Clients, pairs: Sequence[tuple[Place, Place]], name: str, me
 
 
 def _shared(clients: Clients, places: Sequence[Place], name: str, messages: int, window: int) -> Found:
-    """Measure one queue with the sender at the first of *places*, and a receiver at each of them."""
+    """Measure one queue with a sender at the first of *places* and a receiver at each place."""
     sharers = len(places)
     jobs = [
         Job(False, port, name, messages, 256, window, True, work=receive_share, far=far, sharers=sharers)
@@ -185,7 +185,7 @@ def _shared(clients: Clients, places: Sequence[Place], name: str, messages: int,
 
 
 def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Row]:
-    """Measure all kinds in turns. The rates of several pairs are added."""
+    """Measure all kinds in turns; the rates of several pairs are added."""
     names = (f"b{number}" for number in count())
     found: dict[tuple[str, int], list[Found]] = {}
     one_of = ("--cluster-name", "bench", "--cluster-size", "1")
@@ -217,7 +217,7 @@ def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Ro
 
 
 def _fail_over(members: Members) -> float:
-    """Return the seconds from the end of the first member's machine until another member confirms a message."""
+    """Return the seconds from the machine failure of the first member until another member confirms a message."""
     first, second = members.all[1], members.all[2]
     sender = second.connect().create_sender("fail-over")
     sender.send(Message(body="before", durable=True), timeout=PATIENCE_S)
@@ -235,7 +235,7 @@ def _fail_over(members: Members) -> float:
 
 
 def _join(members: Members, messages: int) -> float:
-    """Return the seconds that a restarted member needs to receive *messages* messages and serve."""
+    """Return the seconds until a restarted member has received *messages* messages and serves."""
     third, first = members.all.pop(3), members.all[1]
     third.end()
     fill = [
@@ -268,7 +268,7 @@ def _join(members: Members, messages: int) -> float:
 
 
 def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
-    """Return the rows of the cluster, or none where a lab can't be created."""
+    """Return the rows of the cluster, or no rows if a lab cannot be created."""
     if unavailable_reason():
         return []
     with three(Path(path)) as members:
@@ -285,6 +285,6 @@ def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
 
 
 def left_out() -> list[str]:
-    """Return a remark with the reason if the cluster can't be measured here."""
+    """Return a remark with the reason if the cluster cannot be measured on this machine."""
     reason = unavailable_reason()
     return [f"three members are left out: {reason}"] if reason else []

@@ -1,9 +1,9 @@
-"""A breakdown of the broker's CPU time, sampled while messages pass through it from one sender to one receiver.
+"""Breakdown of the CPU time of a broker, sampled during a transfer of messages from one sender to one receiver.
 
-py-spy samples its threads from outside, some hundred times a second, which costs the broker only a short pause. Each
-sample counts for the part whose code runs: the file of the innermost Python function; C code that it calls, such as
-proton or a system call, counts for the caller. Samples of threads that only wait are left out. The time of a part per
-message is its share of the CPU time that the broker used, as the system counts it.
+py-spy samples the threads of the broker from outside, hundreds of times per second, with a short pause for each sample.
+Each sample counts for the part that contains the innermost Python function, which includes the C code that the function
+calls, such as proton or a system call. Samples of waiting threads are omitted. The time of a part per message is its
+share of the CPU time of the broker as measured by the operating system.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS = {
 }
 _GUESSES_US = (4.5, 1.0, 2.5, 3.5, 0.5)
 _WAITING = ("(threading.py:", "_worker (concurrent/futures/", "Flusher._turn (", "Worker._step (")
-"""Innermost functions of threads with nothing to do: they wait for each other, for work, or for sockets."""
+"""Innermost functions of threads that wait for other threads, for work, or for sockets."""
 SAMPLES_PER_S = 300
 
 
@@ -39,12 +39,12 @@ def installed() -> str:
 
 
 def left_out() -> list[str]:
-    """Return a remark if py-spy, and so the share of each part, is missing."""
+    """Return a remark if py-spy, and thus the breakdown, is missing."""
     return [] if installed() else ["where the CPU time goes is left out: pip install py-spy"]
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """Measure all parts for about *round_s* per round. Return no rows without py-spy."""
+    """Measure all parts for about *round_s* per round; return no rows without py-spy."""
     program = installed()
     if not program:
         return []
@@ -63,7 +63,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
 
 
 def _round(program: str, path: str, broker: Broker, clients: Clients, address: str, messages: int) -> dict[str, float]:
-    """Return the CPU time of each part per message, in microseconds."""
+    """Run one round and return the CPU time of each part per message in microseconds."""
     samples_path = os.path.join(path, "samples")
     command = [program, "record", "-p", str(broker.pid), "-f", "raw", "-o", samples_path, "-r", str(SAMPLES_PER_S)]
     with subprocess.Popen([*command, "-d", "3600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as spy:
@@ -77,7 +77,7 @@ def _round(program: str, path: str, broker: Broker, clients: Clients, address: s
     if not os.path.exists(samples_path):
         raise BenchError(f"py-spy wrote no samples: {said}")
     with open(samples_path) as samples:
-        counted = Counter(dict.fromkeys(PARTS, 1))  # no part is zero, as its rate would be infinite
+        counted = Counter(dict.fromkeys(PARTS, 1))  # a part of zero would have an infinite rate
         for line in samples:
             stack, _, number = line.rpartition(" ")
             part = _part_of(stack.rpartition(";")[2])
@@ -88,7 +88,7 @@ def _round(program: str, path: str, broker: Broker, clients: Clients, address: s
 
 
 def _part_of(function: str) -> str:
-    """Return the part of *function*, a name with file and line in parentheses, or an empty string if it waits."""
+    """Return the part of *function* (a name with file and line in parentheses), or an empty string if it waits."""
     if any(waiting in function for waiting in _WAITING):
         return ""
     place = function.rpartition("(")[2]

@@ -1,11 +1,13 @@
-"""A broker under other loads than one sender's and one receiver's (`broker`).
+"""Benchmarks of a broker under other loads than one sender and one receiver (`broker`).
 
-*10:10*: ten senders and ten receivers, each pair with a queue of its own; *1:10*: a sender whose messages go, through a
-topic exchange, to ten subscribers, counted as received; *transactions of 100*: sent in transactions, received without.
-*1 MiB*: messages of many frames, one to one. *half load*: messages come at a steady rate, half of what the broker took
-with 100 in flight a moment before; their times are what a user of a broker that is not overloaded sees. Of each, the
-rate is that from the first message sent to the last one received, the times are from sent to settled. The yardstick is
-the same number of messages from one sender to one receiver, 100 in flight.
+10:10                ten senders and ten receivers, with a separate queue for each pair
+1:10                 a sender to ten subscribers of a topic exchange; received messages are counted
+transactions of 100  messages sent in transactions and received without transactions
+1 MiB                messages of many frames, from one sender to one receiver
+half load            messages at half of the rate just measured with 100 in flight: the latency without overload
+
+The rate is measured from the first send to the last receipt, and times from sent to settled. The yardstick is one
+sender and one receiver with 100 messages in flight.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ PER_TRANSACTION = 100
 _MIB = 1 << 20
 KINDS = ("one to one", "half load", "10:10", "1:10", f"transactions of {PER_TRANSACTION}")
 GUESSES_US = {"one to one": 15.0, "half load": 30.0, "10:10": 18.0, "1:10": 7.0, KINDS[4]: 25.0}
-"""Time for each message received, of at most a KiB."""
+"""Guessed time per received message of at most one KiB."""
 SIZES = {256: 1, 1024: 1, 16 << 10: 6}
-"""In bytes, and how many times as long one takes."""
+"""Body sizes in bytes, with the factor of the guessed time."""
 LARGE = {(1, True): 3_500.0, (10, True): 2_500.0, (100, True): 2_500.0, (1, False): 3_000.0, (10, False): 2_500.0}
-"""In flight, and whether durable, and the guess."""
+"""Guessed time per message of 1 MiB, by the number in flight and durability."""
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """Measures all patterns, each for about *round_s* a round, on one broker whose store is in *path*."""
+    """Measure all patterns, each for about *round_s* per round, on one broker whose store is in *path*."""
     found: dict[tuple[str, int, bool], Rounds] = {}
     numbers = count()
     with Broker(path) as broker, Clients(2 * CROWD) as clients:
@@ -61,7 +63,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
 def _jobs(
     kind: str, port: int, number: int, messages: int, body_bytes: int, durable: bool, rate_per_s: float
 ) -> list[Job]:
-    """Of one load, receivers first."""
+    """Return the jobs of one load, receivers first."""
     address = f"bench-{number}"
     one = Job(True, port, address, messages, body_bytes, 100, durable)
     if kind == "10:10":

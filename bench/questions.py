@@ -1,9 +1,8 @@
-"""Benchmarks of offline tools: verify a store, report its space from record headers alone, and dump it as JSON.
+"""Benchmarks of offline tools that verify a store, report its space from record headers, and dump it as JSON.
 
-A store is filled once, every second batch of its messages is dequeued again, and it is closed; its files are in the
-page cache. Rates are MB of journal per second of CPU time of one thread, as the machine may be busy; the check of the
-checkpoint, which verify runs in another process, is excluded. The yardstick reads the same files and checksums every
-byte.
+A store is filled once, every second batch of its messages is dequeued, and the store is closed; its files are in the
+page cache. Rates are MB of journal per second of CPU time, as the machine may be busy; the check of the checkpoint,
+which verify runs in another process, is excluded. The yardstick reads the same files and checksums every byte.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def measure(path: str, rounds: int, total_bytes: int) -> list[Row]:
 
 
 def _dump(path: str) -> int:
-    """Dump the records of a store as lines, discard them, and return their number."""
+    """Dump the records of a store as lines, discard the lines, and return the number of records."""
     totals = Totals()
     with open(os.devnull, "w") as nowhere:
         dump(open_evidence([path]), RowFilter(), JsonLines({}), nowhere.write, totals)

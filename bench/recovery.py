@@ -1,9 +1,9 @@
-"""Benchmarks of a restart: from the journal alone, from a checkpoint and the log after it, and after a clean shutdown.
+"""Benchmarks of a restart from the journal alone, from a checkpoint and the later log, and after a clean shutdown.
 
-A store of many live messages on ten queues is built once. Each opening is a process of its own, which then exits
-without cleanup, as if killed, so that the next one finds the same files. The files are in the page cache. The yardstick
-reads the same files and checksums every byte, in the same round: only pread and crc32c. Rates are messages per second
-of the wall clock; a note has the other figures.
+A store of many live messages on ten queues is built once. Each opening runs in a separate process, which then exits
+without cleanup, as if killed, so that the next process finds the same files. The files are in the page cache. The
+yardstick reads the same files with pread and checksums every byte with crc32c, in the same round. Rates are messages
+per second of the wall clock; a note contains the other figures.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_MESSAGES = 1_000_000
 _QUEUES = 10
 _BATCH = 50
 _TAIL = 20
-"""Behind the checkpoint stand as many messages more, as a part of all: one in so many."""
+"""Divisor of the number of messages, which gives the number of messages after the checkpoint."""
 _CHUNK_BYTES = 1 << 20
 SECTION = "recovery, 256 B messages on 10 queues"
 
@@ -62,7 +62,7 @@ def measure(path: str, rounds: int, messages: int = DEFAULT_MESSAGES) -> list[Ro
 def _compare(
     store: str, rounds: int, journal_bytes: int, messages: int, what: str, guess_per_s: float, how: str = "open"
 ) -> Row:
-    """Open the store *rounds* times with the action *how*, and measure the yardstick before each opening."""
+    """Open the store *rounds* times with the action *how* and measure the yardstick before each opening."""
     openings: list[Opening] = []
     read_s: list[float] = []
     for _ in range(rounds):
@@ -149,7 +149,7 @@ def _memory_bytes() -> int:
 
 
 def main() -> None:
-    """Run one action, and exit without cleanup, as if killed."""
+    """Run one action and exit without cleanup, as if killed."""
     action, path, messages = sys.argv[1], sys.argv[2], int(sys.argv[3])
     opening: Opening | list[float] = []
     if action in ("build", "add"):

@@ -1,4 +1,4 @@
-"""A store with its threads running, and its owner: the one thread that makes the calls and hears what is durable."""
+"""A started store and its owner: the only thread that calls the store and receives durability notices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEARD_S = 60.0
 
 
 class Running:
-    """The store in *path*, started, with one queue."""
+    """A started store in *path* with one queue."""
 
     def __init__(self, path: str, options: StoreOptions) -> None:
         self.store, _ = open_store(path, SystemClock(), options)
@@ -30,7 +30,7 @@ class Running:
         self.store.start(self._notices.put, self._notices.put)
 
     def hear(self) -> int:
-        """Wait for the next durable notice, and do what an owner does; what is durable now."""
+        """Wait for the next durability notice, process the notice as an owner, and return the durable LSN."""
         notice = self._notices.get(timeout=_HEARD_S)
         if isinstance(notice, JournalError):
             raise BenchError(str(notice))

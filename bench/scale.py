@@ -1,8 +1,8 @@
-"""Many connections and many queues that nothing happens on: what they take of memory, and of the rate of one in use.
+"""Benchmarks of many idle connections and queues: their memory, and their effect on the rate of a queue in use.
 
-Each round measures the rate of one queue, one sender and one receiver, on a fresh broker; then it opens connections, or
-makes queues, and measures again. Queues are made by attaching to each, many at a time. The note has the memory of each,
-from what the broker had before and after.
+Each round measures the rate of one queue with one sender and one receiver on a new broker, opens connections or creates
+queues, and measures again. Queues are created by attaching to each, many at a time. The note contains the memory per
+connection or queue, from the resident memory of the broker before and after.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .wire import Wire
 SECTION = "scale: durable, 256 B, 100 in flight"
 CONNECTIONS, QUEUES = 5_000, 10_000
 AT_ONCE = 200
-"""Links on which queues are made together."""
+"""Number of links per connection that creates queues."""
 _GUESS_PER_S = 1e6 / 15
 _GOAL_RATIO = 0.9
 _FREE_FILES = 64
 
 
 def measure(path: str, rounds: int, round_s: float, connections: int, queues: int) -> list[Row]:
-    """Of idle connections and idle queues, on brokers whose stores are in *path*."""
+    """Measure idle connections and idle queues on brokers whose stores are in *path*."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     connections = min(connections, max(1, hard - _FREE_FILES))
@@ -75,7 +75,7 @@ def _rate(clients: Clients, broker: Broker, address: str, messages: int) -> floa
 
 
 def _connect(port: int, number: int) -> list[Wire]:
-    """So many connections, each with a session and a receiving link to the same queue without credit."""
+    """Open *number* connections, each with a session and a receiving link to the same queue without credit."""
     wires: list[Wire] = []
     for index in range(number):
         wire = Wire(socket.create_connection(("127.0.0.1", port)), f"idle-{index}", buffer_bytes=4096)
@@ -85,7 +85,7 @@ def _connect(port: int, number: int) -> list[Wire]:
 
 
 def _make_queues(port: int, number: int) -> list[Wire]:
-    """So many queues, made by attaching to each; the links are closed again with their connection."""
+    """Create *number* queues by attaching to each, close the links with their connections, and return no wires."""
     for begin in range(0, number, AT_ONCE):
         wire = Wire(socket.create_connection(("127.0.0.1", port)), "maker")
         wire.attach_all([f"idle-{index}" for index in range(begin, min(begin + AT_ONCE, number))])

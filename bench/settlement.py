@@ -1,7 +1,7 @@
-"""One message at a time: from put and kick until the store's owner has heard that it is durable.
+"""Benchmark of the settlement of one message at a time, from put and kick until the durability notice.
 
-Two threads are handed the work, to the flusher and back. The yardstick is what can't be avoided: one fdatasync of one
-sector, written into a zero-filled file, in the same round. Rates are the inverse of the median time.
+A settlement includes two thread switches, to the flusher and back. The yardstick is the unavoidable cost: one fdatasync
+of one sector in a zero-filled file, in the same round. Rates are the inverse of the median time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .table import Row, row
 
 _FILE_BYTES = 1 << 20
 GOAL = 1 / 1.3
-"""The store may take 1.3 times as long."""
+"""Goal: the store takes at most 1.3 times as long as the yardstick."""
 SECTION = "store, settlement with one in flight, 1 / median"
 
 

@@ -1,8 +1,8 @@
 """Benchmarks of the cost of column indexes (`cairnmq broker --sidecars`) for the clients of the broker.
 
-Two brokers with small containers, one with column indexes, take turns. *taken* has a receiver, so containers are reused
-soon, and the process that writes column indexes races with their reuse; *kept* has a sender alone, so each container
-gets an index. That process is stopped during the other broker's turn: it only works while its own broker does.
+Two brokers with small containers, one of them with column indexes, take turns. *taken* has a receiver, so containers
+are soon reused, and the process that writes column indexes races with their reuse; *kept* has only a sender, so each
+container gets an index. The indexing process is stopped during the turns of the other broker.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .table import BenchError, Row, row
 
 SECTION = "sidecars, 256 B, 1000 in flight, containers of 512 KiB"
 GOAL = 0.97
-"""Of the rate without them."""
+"""Goal as a fraction of the rate without column indexes."""
 TIMES = 8
-"""A turn takes so many rounds' time: the process looks for work every two seconds."""
+"""Duration of a turn in rounds, as the indexing process looks for work every two seconds."""
 _GUESS_PER_S = 40_000
 _CONTAINER = ("--container-size", str(512 << 10))
 
@@ -75,7 +75,7 @@ def _turn(broker: Broker, clients: Clients, address: str, messages: int, kind: s
 
 
 def _keeper_of(pid: int) -> int:
-    """Return the ID of the process that the broker has started to write column indexes."""
+    """Return the ID of the process started by the broker that writes column indexes."""
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in children.read_text().split():
             if "sidecars.keeper" in Path(f"/proc/{child}/cmdline").read_text():
@@ -84,7 +84,7 @@ def _keeper_of(pid: int) -> int:
 
 
 def _made(store: str) -> str:
-    """Return the numbers of column indexes and of sealed containers, in words."""
+    """Return a text with the numbers of column indexes and of sealed containers."""
     try:
         log = open_journal(store).log
         made = len(Folder(os.path.join(store, "sidecars"), log.uuid).containers)

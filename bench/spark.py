@@ -1,10 +1,9 @@
-"""`python -m bench.spark`: what Spark takes to read a journal, in CPU seconds of the whole tree of processes.
+"""Command `python -m bench.spark`: the CPU time of Spark for reading a journal, over the complete process tree.
 
-The journal is made first. Each way is run in one session on two cores, by turns; a first round, in which Java compiles
-what it runs, is not counted, and the page cache is warm. Then each job of `cairnmq analyze` by itself, likewise, in
-a session that is set as that command sets it.
-Yardsticks are what one would write without the data source: `binaryFile` and `mapInArrow`, with numpy over the heads,
-or with struct.unpack record by record.
+A journal is created first. All ways to read the journal, and each job of `cairnmq analyze`, then run in turns in one
+session on two cores with the configuration of that command. The first round, in which Java compiles code, is not
+counted, and the page cache is warm. Yardsticks are implementations without the data source, with `binaryFile` and
+`mapInArrow`, and with numpy over the record headers or struct.unpack for each record.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ _FIELDS = {
 }  # fmt: skip
 _COLUMNS = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
 GOALS = {"count": 1.5, "count, verify=full": 2.5, "count, from sidecars": 0.7, "analyze lifetimes": 4}
-"""CPU seconds per GiB."""
+"""Maximum CPU seconds per GiB."""
 
 
 def make(path: str, size_bytes: int) -> int:
-    """A journal of about so many bytes: messages of 237 bytes, each fourth of which is taken and accepted.
+    """Create a journal of about *size_bytes* with messages of 237 bytes, a fourth of which are accepted.
 
-    How many bytes it has: what is given back as its messages go does not count.
+    Return the size of the journal without reclaimed containers.
     """
     with open_store(path, options=StoreOptions(checkpoint_bytes=0)) as store:
         queue = store.queue("orders")
-        while store.inner.next_lsn * 3 // 4 < size_bytes:  # the oldest fourth is given back
+        while store.inner.next_lsn * 3 // 4 < size_bytes:  # the oldest fourth is reclaimed
             queue.put_all([bytes(_PAYLOAD_BYTES)] * _AT_ONCE)
             queue.put_all([bytes(_PAYLOAD_BYTES)] * _AT_ONCE).result()
             queue.accept([message for _ in range(_AT_ONCE // 2) if (message := queue.take()) is not None])
@@ -117,7 +116,7 @@ def _by_struct(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def beside(path: str, directory: str) -> None:
-    """Sidecars of all containers that are sealed."""
+    """Write column indexes of all sealed containers to *directory*."""
     keeper = SidecarKeeper(path, directory, None, 1 << 40)
     keeper.step()
     keeper.close()
@@ -176,7 +175,7 @@ def main(mib: int, rounds: int, directory: str | None, only: tuple[str, ...], me
         with CpuClock() as clock:
             for number in range(rounds + 1):
                 for name, way in ways.items():
-                    click.echo(f"round {number} of {rounds}: {name}", err=True)  # a busy machine takes an hour for all
+                    click.echo(f"round {number} of {rounds}: {name}", err=True)  # all rounds can take an hour
                     begun, begun_cpu = time.perf_counter(), clock.cpu_s()
                     way()
                     if number:

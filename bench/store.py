@@ -1,15 +1,15 @@
-"""The store with 100 operations in flight, against embedded stores and other kinds of stores; and single puts.
+"""Benchmarks of a store with 100 operations in flight, against embedded and other stores, and of single puts.
 
-In flight: called, one by one, and not yet durable; then all of them are made durable together, in the same thread. An
-embedded store gets 100 operations as one synced transaction, whatever a transaction of ours holds: the best that can
-happen to it, for with 100 owners it would have to wait for each of them.
+Operations in flight are called separately and then made durable together in the same thread. An embedded store executes
+100 operations as one synced transaction, regardless of the size of the measured transactions; this is its best case, as
+it would have to wait for each of 100 separate owners.
 
-put           a message on the queue
-take          the oldest message off it, for good
-transactions  of so many operations in all, puts and takes by turns
+put           enqueue a message
+take          dequeue the oldest message
+transactions  the given number of operations in each transaction, alternating puts and takes
 
-Single puts are what a group commit hopes for: 512 calls from one thread, each on its own, then one flush by the same
-thread. Their yardstick is `put_all`, one call for all of them.
+Single puts are 512 separate calls followed by one flush in the same thread, the best case of a group commit. Their
+yardstick is one call of `put_all` for all messages.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ GUESSES = {
     "transactions of 10": 140_000,
     "transactions of 100": 120_000,
 }
-"""Per second: 4 us for a put or take and 110 us for a sync; more for what is gathered first, and done in the end."""
+"""Guessed operations per second: 4 us for a put or take and 110 us for a sync; more for transactions."""
 SINGLE_GOAL_PER_S = 300_000
 
 
 class Way(Protocol):
-    """A store that is measured; each call gives operations per second, all of them durable."""
+    """A measured store, whose calls return durable operations per second."""
 
     def put(self, until_s: float) -> float:
-        """Put messages until it is *until_s*, and remember them."""
+        """Put messages until the time *until_s* and keep their IDs."""
         ...
 
     def take(self) -> float:
-        """Take off what was put."""
+        """Dequeue the messages that were put."""
         ...
 
     def transact(self, size: int, until_s: float) -> float:
-        """Transactions of *size* operations until it is *until_s*."""
+        """Commit transactions of *size* operations until the time *until_s*."""
         ...
 
     def close(self) -> None: ...
 
 
 class Store:
-    """A store of ours, of one kind."""
+    """A CairnMQ store of one kind."""
 
     def __init__(self, kind: str, path: str) -> None:
         self._store, self._queue_id = open_with_queue(kind, path)
@@ -120,7 +120,7 @@ class Store:
 
 
 class Peer:
-    """An embedded store."""
+    """An embedded store as a yardstick."""
 
     def __init__(self, store: embedded.Embedded) -> None:
         self._store = store
@@ -153,7 +153,7 @@ class Peer:
 
 
 def measure(path: str, rounds: int, round_s: float, memory_messages: int) -> list[Row]:
-    """Measures all kinds of store in *path*, and their memory with *memory_messages* messages."""
+    """Measure all kinds of store in *path*, and their memory with *memory_messages* messages."""
     os.mkdir(path)
     rates = _in_flight(path, rounds, round_s)
     notes = measure_memory(path, memory_messages)
@@ -168,7 +168,7 @@ def measure(path: str, rounds: int, round_s: float, memory_messages: int) -> lis
 
 
 def _in_flight(path: str, rounds: int, round_s: float) -> dict[str, dict[str, list[float]]]:
-    """Name of a store to what it does to its rates."""
+    """Return the rates of each operation, for each store by name."""
     rates: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as opened:
         ways: dict[str, Way] = {}
@@ -206,7 +206,7 @@ def _single(path: str, rounds: int, round_s: float) -> Row:
             return list(store.put_all(queue_id, contents, now_us())[0])
 
         def rate(group: Callable[[], list[int]]) -> float:
-            """Only what puts is counted; the messages are taken off, so that nothing piles up."""
+            """Return puts per second; dequeues, which keep the queue empty, are excluded from the time."""
             spent_s, groups = 0.0, 0
             while spent_s < round_s:
                 begun_s = time.perf_counter()

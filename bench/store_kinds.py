@@ -1,7 +1,8 @@
-"""The kinds of stores that are measured against each other on the same calls, each in one thread.
+"""The kinds of stores that are compared by the same calls, each in one thread.
 
-A group is called, then kicked, and durable when that returns. With the store's own threads a group waits for two
-hand-overs, or is cut in halves that each wait for a sync of its own: `settlement` and `traffic` measure that.
+The operations of a group are called, then kicked, and are durable when the kick returns. With the threads of a store, a
+group would wait for two thread switches, or be split in halves with separate syncs; `settlement` and `traffic` measure
+that case.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .table import BenchError
 
 JOURNAL = "journal"
 SERVER = environ.get("CAIRN_BENCH_CONNECT")
-"""A PostgreSQL server with a database for this; without one its row is left out."""
+"""Connection string of a PostgreSQL database for the benchmark, whose rows are omitted without it."""
 
 
 def _sql(path: str, connect: str | None = None) -> OwnedStore:
@@ -33,11 +34,11 @@ KINDS: dict[str, Callable[[str], OwnedStore]] = {
     "SQL in SQLite": _sql,
     **({"SQL in PostgreSQL": lambda path: _sql(path, SERVER)} if SERVER else {}),
 }
-"""Name to what opens a new store in a directory. Those besides the journal are its yardsticks."""
+"""Functions that open a new store in a directory, by name; kinds other than the journal are its yardsticks."""
 
 
 def open_with_queue(kind: str, path: str) -> tuple[OwnedStore, int]:
-    """A new store, ready, and the id of its one queue."""
+    """Open a new store with one queue; return the store and the ID of the queue."""
     store = KINDS[kind](path)
     store.run_inline(store.became_durable)
     rows: list[QueueRow | Exception] = []
@@ -48,7 +49,7 @@ def open_with_queue(kind: str, path: str) -> tuple[OwnedStore, int]:
 
 
 def make_durable(store: OwnedStore, lsn: int) -> None:
-    """Everything up to the record at *lsn*."""
+    """Make all records up to the record at *lsn* durable."""
     store.kick()
     if store.durable_lsn <= lsn:
         raise BenchError(f"LSN {lsn} is not durable after a kick")

@@ -1,7 +1,7 @@
 """Measurements of the memory that a store needs per message on a queue, and per open transaction.
 
-Each kind of store runs in a process of its own, where Python counts allocations (tracemalloc). Content is not in memory
-once it is durable; the transaction is a local one with one enqueue of no content and one dequeue.
+Each kind of store runs in a separate process, where Python counts allocations (tracemalloc). Durable content is not in
+memory; each transaction is local, with an enqueue of empty content and a dequeue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BATCH = 1000
 
 
 def measure_memory(path: str, messages: int) -> dict[str, str]:
-    """Return a sentence for the note of each operation, by operation."""
+    """Return notes on the memory of each kind of store, by operation."""
     told = [(name, *_process(name, os.path.join(path, f"memory-{name}"), messages)) for name in KINDS]
     return {
         "put": ", ".join(f"{name} {a_message:.0f}" for name, a_message, _ in told)
@@ -67,7 +67,7 @@ def main() -> None:
             transaction.dequeue(message_id, queue_id, now_us())
         return kept
 
-    put_all()  # warm-up: allocations that only the first messages cause are not counted
+    put_all()  # warm-up: allocations for only the first messages do not count
     tracemalloc.start()
     a_message = _bytes_of(put_all) / messages
     message_ids = store.messages()[queue_id]

@@ -1,7 +1,7 @@
 """The rows of the result table, and its output.
 
-A subject and its yardstick are measured in turns, round by round. A row shows the median of the rounds and the median
-of the rounds' ratios; neither requires the machine to be as fast in the last round as in the first.
+A subject and its yardstick are measured in turns in each round. A row shows the median of the rounds and the median of
+their ratios; neither requires the machine to be equally fast in all rounds.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Goal(NamedTuple):
     """The goal of a kind in relation to the kind "none"."""
 
     rate: float
-    """Ratio, at least."""
+    """Minimum ratio of the rates."""
     p99_times: float | None = None
-    """At most."""
+    """Maximum ratio of the p99."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Row:
     low_per_s: float
     high_per_s: float
     guess_per_s: float
-    """Stated before anything was measured."""
+    """Rate estimated before any measurement."""
     yardstick: str
     yardstick_per_s: float
     ratio: float
@@ -61,17 +61,17 @@ class Row:
     p99_us: float | None = None
     p999_us: float | None = None
     broker_cpu_us: float | None = None
-    """CPU time per message, all threads."""
+    """CPU time of the broker per message, in all threads."""
     client_cpu_us: float | None = None
-    """CPU time per message of the one client process the row is about."""
+    """CPU time per message of the client process to which the row refers."""
     note: str = ""
-    """What else was found, in words."""
+    """Text with further results."""
 
     @property
     def reached(self) -> bool | None:
-        """Return True if the goal is reached, or None without a goal or if the disk was too slow for a verdict.
+        """Return whether the goal is reached, or None without a goal or if the disk was too slow for a verdict.
 
-        A disk that other processes keep busy slows all rates down equally: a ratio needs a fast yardstick.
+        A disk that other processes keep busy slows all rates equally, so a ratio requires a fast yardstick.
         """
         if self.goal_ratio is not None:
             return None if self.yardstick_per_s < self.guess_per_s / 2 else self.ratio >= self.goal_ratio
@@ -87,7 +87,7 @@ def row(
     yardstick_rates: Sequence[float],
     **more: Any,
 ) -> Row:
-    """Return a row from the rounds' rates of the subject and of its yardstick."""
+    """Return a row from the rates of the subject and of its yardstick in each round."""
     ratios = [rate / other for rate, other in zip(rates, yardstick_rates, strict=True)]
     return Row(
         section, what, median(rates), min(rates), max(rates), guess_per_s, yardstick, median(yardstick_rates),
@@ -105,7 +105,7 @@ def rows_in_flight(
 ) -> list[Row]:
     """Return rows of *kinds* at each number of messages in flight, with "none" as the yardstick.
 
-    *found*: for each round the rate, p50, p99, and the values of the fields *more* of a row.
+    *found* contains the rate, p50, p99, and the values of the row fields *more* for each round.
     """
     fields = ("p50_us", "p99_us", *more)
     rows = []
@@ -133,7 +133,7 @@ def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def machine(directory: str) -> dict[str, Any]:
-    """Return the properties of the machine that the figures depend on."""
+    """Return the properties of the machine that affect the figures."""
     return {
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
@@ -179,7 +179,7 @@ def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> N
 
 
 def _short(rate: float) -> str:
-    """Format a rate with few digits, as more of them would not be significant."""
+    """Format a rate with significant digits only."""
     if rate >= 1_000_000:
         return f"{rate / 1_000_000:.2f}M"
     return f"{rate / 1000:.{1 if rate < 100_000 else 0}f}k" if rate >= 1000 else f"{rate:.0f}"
@@ -202,7 +202,7 @@ def _cpu(row: Row) -> str:
 
 
 def _file_system(directory: str) -> str:
-    """Return the type of the file system of *directory*, since a sync costs nothing on tmpfs."""
+    """Return the file system type of *directory*, since a sync is free on tmpfs."""
     best, kind = "", "unknown"
     path = os.path.realpath(directory)
     try:

@@ -1,9 +1,9 @@
-"""Benchmarks of a store under load, with its threads: the cost of checkpoints and compaction for the traffic.
+"""Benchmarks of the cost of checkpoints and compaction for the traffic of a store with its threads.
 
-Batches of messages are enqueued, and as many older messages are dequeued; some batches are in flight at any time. A
-settlement lasts from the enqueue to the durability notice. *plain* dequeues messages in order, without a checkpoint;
-*checkpoints* is the same traffic with a checkpoint every few MiB; *stragglers* keeps one message in a hundred for long,
-so that the log does not shrink without compaction. Each has a store of its own, and they take turns.
+Batches of messages are enqueued, and as many older messages are dequeued, with several batches in flight. A settlement
+lasts from the enqueue to the durability notice. *plain* dequeues messages in order without a checkpoint; *checkpoints*
+is the same traffic with a checkpoint every few MiB; *stragglers* keeps one message in a hundred for a long time, so
+that the log does not shrink without compaction. Each kind has a separate store, and the kinds take turns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ BACKLOG = 10_000
 _STRAGGLERS = 4_000
 _CHECKPOINT_BYTES = 16 << 20
 P99_GOAL = 1 / 1.2
-"""With checkpoints the p99 may be 1.2 times what it is without."""
+"""Goal: checkpoints increase the p99 to at most 1.2 times its value without checkpoints."""
 SECTION = "store under load, 256 B, batches of 64"
 
 
 class Traffic:
-    """A continuous load of one kind on a store of its own."""
+    """A continuous load of one kind on a separate store."""
 
     def __init__(self, path: str, *, checkpoint_bytes: int, stragglers_percent: int, backlog: int) -> None:
         self._running = Running(path, StoreOptions(initial_containers=8, checkpoint_bytes=checkpoint_bytes))
@@ -51,7 +51,7 @@ class Traffic:
         self.p99_us: list[float] = []
 
     def run(self, round_s: float) -> None:
-        """Run a round, which ends when all batches are settled."""
+        """Run a round until all batches are settled."""
         begun_s = time.perf_counter()
         took_us: list[float] = []
         batches = 0
@@ -68,7 +68,7 @@ class Traffic:
         self.p99_us.append(quantiles([*took_us, max(took_us)], n=100)[-1])
 
     def note(self) -> str:
-        """Return the metrics of the store, in words."""
+        """Return a text with metrics of the store."""
         found = figures_of(self._running.store)
         return (
             f"log {found.used_bytes / max(1, found.live_bytes):.1f} x live bytes of {found.live_bytes / 1e6:.1f} MB, "
@@ -99,7 +99,7 @@ class Traffic:
             dequeue(self._left.popleft(), queue_id, time_us)
 
     def _land(self) -> list[float]:
-        """Wait for a flush, and return the settlement times in microseconds of the batches that it settled."""
+        """Wait for a durability notice; return the settlement times of its batches in microseconds."""
         durable_lsn = self._running.hear()
         now_s = time.perf_counter()
         took_us = []

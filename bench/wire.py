@@ -1,4 +1,4 @@
-"""A client's connection: a non-blocking socket, and proton's engine through its C functions."""
+"""A client connection with a non-blocking socket and the C functions of the proton engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCAL_UNINIT, _REMOTE_ACTIVE = int(lib.PN_LOCAL_UNINIT), int(lib.PN_REMOTE_ACTI
 
 
 class Wire:
-    """A connection with one link: a non-blocking socket, and proton's engine without a collector."""
+    """A connection with one link, a non-blocking socket, and a proton engine without an event collector."""
 
     def __init__(
         self, sock: socket.socket, name: str, *, server: bool = False, buffer_bytes: int = _READ_BYTES
@@ -61,7 +61,7 @@ class Wire:
             self.turn()
 
     def attach_all(self, addresses: Sequence[str]) -> None:
-        """Open a sender to each of *addresses* in one session, all at once, and wait for all answers."""
+        """Open a sender to each of *addresses* in one session at once and wait for all answers."""
         session = lib.pn_session(self._connection)
         lib.pn_session_open(session)
         links = []
@@ -75,7 +75,7 @@ class Wire:
                 self.turn()
 
     def coordinator(self) -> Pointer:
-        """A link to the coordinator, attached, in the same session."""
+        """Attach a link to the coordinator in the same session and return the link."""
         control = lib.pn_sender(lib.pn_link_session(self.link), b"control")
         lib.pn_terminus_set_type(lib.pn_link_target(control), lib.PN_COORDINATOR)
         lib.pn_link_open(control)
@@ -84,7 +84,7 @@ class Wire:
         return control
 
     def await_attach(self) -> None:
-        """Let the peer open the link, and agree to all it wants."""
+        """Wait until the peer opens the link and accept its source and target."""
         state = _LOCAL_UNINIT | _REMOTE_ACTIVE
         while not (link := lib.pn_link_head(self._connection, state)):
             self.turn()
@@ -97,9 +97,9 @@ class Wire:
         self.link = link
 
     def turn(self, wait_ms: int = 0) -> None:
-        """Write what is due, wait for something to come, and digest it.
+        """Write pending output, wait for input, and process the input.
 
-        Raises `BenchError` if nothing does, unless it is to wait for no longer than *wait_ms*.
+        Without input within `SILENCE_S`, raise `BenchError`; with *wait_ms*, return after that time instead.
         """
         self.write()
         self.check()
@@ -123,7 +123,7 @@ class Wire:
             self.check()
 
     def write(self) -> None:
-        """Write what is due as far as the socket takes it."""
+        """Write pending output until the socket would block."""
         blocked = False
         while (due := lib.pn_transport_pending(self._transport)) > 0:
             size = lib.pn_transport_peek(self._transport, self._out_pointer, min(due, self._buffer_bytes))
@@ -137,7 +137,7 @@ class Wire:
             self._poll.modify(self._sock, select.POLLIN | (select.POLLOUT if blocked else 0))
 
     def flush(self) -> None:
-        """Write all that is due, and wait for the socket to take it."""
+        """Write all pending output, waiting for the socket if necessary."""
         self.write()
         while self._writing:
             if not select.select([], [self._sock], [], SILENCE_S)[1]:
@@ -145,7 +145,7 @@ class Wire:
             self.write()
 
     def check(self) -> None:
-        """Raise `BenchError` if the peer gave up the link or the connection."""
+        """Raise `BenchError` if the peer closed the link or the connection."""
         if self.link and lib.pn_link_state(self.link) & REMOTE_CLOSED:
             raise BenchError(f"the link was closed: {condition_text(lib.pn_link_remote_condition(self.link))}")
         if lib.pn_connection_state(self._connection) & REMOTE_CLOSED:
@@ -155,7 +155,7 @@ class Wire:
             raise BenchError(f"the connection broke: {condition_text(lib.pn_transport_condition(self._transport))}")
 
     def close(self) -> None:
-        """Say goodbye, and read what was on the way."""
+        """Close the connection, read pending input, and check that the peer closes the connection, too."""
         lib.pn_connection_close(self._connection)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Jobs that send at a steady rate or in transactions, pass messages of many frames, or share a queue with others."""
+"""Jobs that send at a steady rate or in transactions, transfer messages of many frames, or share a queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DISCHARGE = b"\x00\x53\x77\x00\x53\x32\xc0"
 
 
 class _Message:
-    """An encoded message, whose numbers change with each delivery."""
+    """An encoded message whose numbers change with each delivery."""
 
     def __init__(self, wire: Wire, job: Job) -> None:
         template = Template(job.body_bytes, job.durable)
@@ -54,7 +54,7 @@ class _Message:
 
 
 def _settle(flying: deque[Pointer], settled_ns: array[int], wanted: int = ACCEPTED) -> None:
-    """Settle the deliveries whose outcomes have arrived, and record the time."""
+    """Settle the deliveries whose outcomes have arrived and record the time."""
     before = len(flying)
     while flying and (state := lib.pn_delivery_remote_state(flying[0])):
         if state != wanted:
@@ -70,9 +70,9 @@ def _result(begun_ns: int, begun_cpu_s: float, sent_ns: array[int], settled_ns: 
 
 
 def send_paced(wire: Wire, job: Job) -> Result:
-    """Send `rate_per_s` messages a second, in steps of a millisecond, however long the answers take.
+    """Send `rate_per_s` messages per second in steps of a millisecond, regardless of the time of the answers.
 
-    The time of a message counts from when it was due, so a message that was sent late does not look faster.
+    The time of a message starts when the message is due, so a late message does not appear faster.
     """
     message, flying = _Message(wire, job), deque[Pointer]()
     sent_ns, settled_ns = array("Q"), array("Q")
@@ -90,14 +90,14 @@ def send_paced(wire: Wire, job: Job) -> Result:
 
 
 def send_in_transactions(wire: Wire, job: Job) -> Result:
-    """Send all messages in transactions of `per_transaction`; a message is settled when its transaction commits."""
+    """Send messages in transactions of `per_transaction`; a message is settled when its transaction is committed."""
     control = wire.coordinator()
     message = _Message(wire, job)
     sent_ns, settled_ns = array("Q"), array("Q")
     begun_ns, begun_cpu_s = now_ns(), time.process_time()
     while len(sent_ns) < job.messages:
         txn_id = _ask(wire, control, _DECLARE, DECLARED)
-        state = write_id(txn_id)  # the state of a delivery without an outcome has the same encoding
+        state = write_id(txn_id)  # the encoding of a delivery state without outcome
         flying = deque[Pointer]()
         number = min(job.per_transaction, job.messages - len(sent_ns))
         provisional_ns = array("Q")
@@ -121,7 +121,7 @@ def send_in_transactions(wire: Wire, job: Job) -> Result:
 
 
 def _ask(wire: Wire, control: Pointer, request: bytes, wanted: int) -> bytes:
-    """Send a request to the coordinator, and return the transaction ID in its answer, if any."""
+    """Send a request to the coordinator and return the transaction ID in its answer, if any."""
     while not lib.pn_link_credit(control):
         wire.turn()
     tag = ffi.new("char[]", b"ask")
@@ -161,7 +161,7 @@ def send_large(wire: Wire, job: Job) -> Result:
 
 
 def receive_large(wire: Wire, job: Job) -> Result:
-    """Receive and accept messages of many frames, and check their lengths, order and numbers."""
+    """Receive and accept messages of many frames; check their lengths, order and numbers."""
     template, link = Template(job.body_bytes, job.durable), wire.link
     room = len(template.encoded)
     content = bytearray(room + 1)
@@ -190,10 +190,10 @@ def receive_large(wire: Wire, job: Job) -> Result:
 
 
 def receive_share(wire: Wire, job: Job) -> Result:
-    """Receive, check and accept messages until one arrives that was sent after all *messages*.
+    """Receive, check and accept messages until a message arrives that was sent after all `job.messages`.
 
-    A sender sends one such message for each receiver of the queue. A receiver that has got one closes its link, so that
-    the others get those that were also dispatched to it.
+    The sender sends one such message for each receiver of the queue. A receiver closes its link after that message, so
+    that other receivers get any further ones that were dispatched to that link.
     """
     template, link = Template(job.body_bytes, job.durable), wire.link
     size = len(template.encoded)
@@ -211,7 +211,7 @@ def receive_share(wire: Wire, job: Job) -> Result:
             delivery = lib.pn_link_current(link)
             got = lib.pn_link_recv(link, pointer, len(content))
             before, (last, sent_at_ns) = last, NUMBERS.unpack_from(content, got - job.body_bytes)
-            if last < job.messages:  # the last messages may have been dispatched before, and are marked so
+            if last < job.messages:  # later messages may be marked as dispatched before
                 if got != size or last <= before or not content.startswith(template.prefix):
                     raise BenchError(f"message {last} of {got} bytes came after message {before}")
                 sequences.append(last)
@@ -230,7 +230,7 @@ def receive_share(wire: Wire, job: Job) -> Result:
 
 
 def check_shares(results: Sequence[Result], messages: int) -> None:
-    """Raise `BenchError` unless the receivers together got each message exactly once."""
+    """Raise `BenchError` unless the receivers together received each message exactly once."""
     came = sorted(chain.from_iterable(result.sequences for result in results))
     if came != list(range(messages)):
         raise BenchError(f"{len(came)} messages came to {len(results)} receivers, {messages} were sent, each once")

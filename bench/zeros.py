@@ -1,8 +1,8 @@
-"""Why containers are zero-filled before use: a sync into blocks that were written before, and into reserved ones.
+"""Benchmark of syncs into previously written and into reserved blocks: the reason to zero-fill containers.
 
-A group of records is written and synced, on and on through a file. The yardstick's file was only reserved with
-fallocate: each sync has to note as well that its blocks now hold data. (A container is zero-filled once, by a thread of
-its own, and then used many times: see `journal/files/container_pool.py`.)
+A group of records is repeatedly written and synced through a file. The file of the yardstick is only reserved with
+fallocate, so each sync also has to record that its blocks now contain data. (A separate thread zero-fills a container
+once, and the container is reused many times; see `journal/files/container_pool.py`.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
 
 
 def _rate(path: str, prepare: Callable[[int], None], round_s: float) -> float:
-    """Syncs per second, for about *round_s* or once through the file."""
+    """Return syncs per second, measured for about *round_s* or once through the file."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         prepare(fd)
