@@ -1,9 +1,8 @@
-"""Builds the Debian package: `make deb`, or `python scripts/build_deb.py dist --wheel dist/*.whl`.
+"""Build the Debian package: `make deb`, or `python scripts/build_deb.py dist --wheel dist/*.whl`.
 
-The package contains a virtual environment of Debian's own Python in /usr/lib/cairnmq, made from wheels. First all
-wheels that `packaging/requirements.lock` names are collected in a directory, with their hashes checked; this needs
-a package index, or a directory of wheels (`--wheels`). The rest, dpkg-buildpackage with `packaging/debian/rules`, works
-offline.
+The package contains a virtual environment of Debian's Python in /usr/lib/cairnmq, created from wheels. First, wheels
+listed in `packaging/requirements.lock` are collected in a directory and their hashes are checked, which requires a
+package index, or a directory of wheels (`--wheels`). Then dpkg-buildpackage runs offline with `packaging/debian/rules`.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ _CHANGELOG = """cairnmq ({version}) unstable; urgency=medium
 
 
 def pip(*words: str | Path) -> None:
-    """Run this environment's pip for Debian's Python."""
+    """Run pip of this environment for Debian's Python."""
     command = [sys.executable, "-m", "pip", "--python", PYTHON, *map(str, words)]
     subprocess.run(command, check=True)
 
 
 def prepare(tree: Path, wheel: Path, wheels: Path | None) -> None:
-    """Make the source tree of the package."""
+    """Create the source tree of the package."""
     shutil.copytree(PACKAGING / "debian", tree / "debian")
     if wheels is None:
         lock = PACKAGING / "requirements.lock"
-        # a cache of its own: a wheel that another Python built may name that one's libraries
+        # separate cache, as a wheel built by another Python may be linked against the libraries of that Python
         cache = ("--cache-dir", ROOT / "build/pip-cache-deb")
         pip("wheel", "--quiet", "--require-hashes", "--requirement", lock, "--wheel-dir", tree / "wheels", *cache)
     else:
@@ -64,7 +63,7 @@ def prepare(tree: Path, wheel: Path, wheels: Path | None) -> None:
 
 
 def main() -> None:
-    """Parse the command line and build."""
+    """Parse the command line and build the package."""
     parser = argparse.ArgumentParser(description="Build the Debian package.")
     parser.add_argument("target", type=Path, help="directory of the package")
     parser.add_argument("--wheel", type=Path, required=True, help="wheel of CairnMQ")

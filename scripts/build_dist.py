@@ -1,8 +1,8 @@
-"""Builds the wheel and the source distribution, byte by byte the same from the same commit.
+"""Build the wheel and the source distribution reproducibly: the same commit results in the same bytes.
 
-`make dist` calls it; `python scripts/build_dist.py dist`. The time of all files in both archives is
-`SOURCE_DATE_EPOCH`, or the time of the commit, or the first day of 1980 if there is no repository. The version of
-setuptools is that of `packaging/build-constraints.txt`. Further arguments go to `python -m build`.
+Run `make dist`, or `python scripts/build_dist.py dist`. The time of all files in both archives is `SOURCE_DATE_EPOCH`,
+or the time of the commit, or the first day of 1980 without a repository. `packaging/build-constraints.txt` determines
+the version of setuptools. Further arguments are passed to `python -m build`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FIRST_EPOCH_S = 315532800
-"""The first time that a zip file can store."""
+"""The earliest time that a zip file can store."""
 
 
 def epoch_s() -> int:
-    """Return the time of the files in the archives."""
+    """Return the time for the files in the archives."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return int(given)
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
@@ -33,7 +33,7 @@ def epoch_s() -> int:
 
 
 def normalize(archive: Path, time_s: int) -> None:
-    """Rewrite a tar.gz file: sorted names, one time, no owners, and permissions that do not depend on a umask."""
+    """Rewrite a tar.gz file with sorted names, a single time, no owners, and permissions independent of the umask."""
     with tarfile.open(archive) as source:
         members = sorted(source.getmembers(), key=lambda member: member.name)
         contents = [source.extractfile(member) if member.isfile() else None for member in members]
@@ -63,7 +63,7 @@ def main(target: Path, *options: str) -> None:
     command = [sys.executable, "-m", "build", "--outdir", str(target), *options, str(ROOT)]
     checkout = os.open(ROOT, os.O_RDONLY)
     try:
-        fcntl.flock(checkout, fcntl.LOCK_EX)  # setuptools collects the files in a directory of the checkout
+        fcntl.flock(checkout, fcntl.LOCK_EX)  # setuptools collects files in a directory of the checkout
         subprocess.run(command, check=True, env=environment)
     finally:
         os.close(checkout)

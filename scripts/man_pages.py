@@ -1,4 +1,4 @@
-"""Writes a man page for each command into a directory: `make man`, or `python scripts/man_pages.py build/man`."""
+"""Write a man page for each command to a directory: `make man`, or `python scripts/man_pages.py build/man`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cairnmq.cli.main as program
 
 
 def main(target: Path) -> None:
-    """Write all pages. click-man reads `commands`, which is empty as long as commands are imported when called."""
+    """Write all pages; first add each command to `commands`, which click-man reads and lazy imports leave empty."""
     target.mkdir(parents=True, exist_ok=True)
     root = program.cairnmq
     context = click.Context(root)

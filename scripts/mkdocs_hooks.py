@@ -1,8 +1,7 @@
-"""Hooks of MkDocs: pages of the repository's root in the site, and links that lead out of docs/.
+"""Hooks of MkDocs that add pages from the repository root to the site and adapt links that lead out of docs/.
 
-The sources stay readable in the repository, where links lead from file to file. In the site, ARCHITECTURE.md,
-CHANGELOG.md, CONTRIBUTING.md and SECURITY.md are pages, README.md is the home page, and links to other files of the
-repository are shown as text.
+In the repository, links lead from file to file. In the site, ARCHITECTURE.md, CHANGELOG.md, CONTRIBUTING.md and
+SECURITY.md are pages, README.md is the home page, and links to other files of the repository are rendered as text.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ PAGES_OF_ROOT = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-"""Files of the repository's root, and their pages."""
+"""Pages of the site for files in the repository root."""
 _PLACES = {**PAGES_OF_ROOT, "README.md": "index.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.M | re.S)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages of the repository's root."""
+    """Add the pages for files in the repository root."""
     for name, place in PAGES_OF_ROOT.items():
         files.append(File.generated(config, place, content=(ROOT / name).read_text()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Makes links and images lead to files of the site."""
+    """Rewrite links and images to files of the site."""
     place = page.file.src_uri
     source = next((name for name, own in PAGES_OF_ROOT.items() if own == place), join("docs", place))
 

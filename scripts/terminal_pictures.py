@@ -1,4 +1,4 @@
-"""Write the pictures of the README as SVG: the output of real commands on the store of a real broker.
+"""Write the pictures of the README as SVG files: the output of commands on the store of a broker.
 
 Run `python scripts/terminal_pictures.py [DIRECTORY]` in the development environment; the default is docs/images.
 """
@@ -50,7 +50,7 @@ _FORMAT = """\
 </g>
 </svg>
 """
-"""The format of rich, without its fonts from another host."""
+"""SVG format of rich, without fonts from another host."""
 
 
 def shown(place: Path, *command: str) -> str:
@@ -86,7 +86,7 @@ def draw(target: Path, title: str, output: str) -> None:
 
 
 def work(port: int) -> str:
-    """Send and receive the messages for the pictures. Return a time at which four orders were on their queue."""
+    """Send and receive the messages for the pictures; return a time at which four orders were on their queue."""
     container = Container()
     container.container_id = "packer-1"
     connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60, container=container)

@@ -1,7 +1,7 @@
-"""Clients of a store on a real disk that record their operations, from which tests compute the results of jobs.
+"""Clients of a store on disk that record their operations, from which tests compute the results of jobs.
 
-They run in their own process, which ends by SIGKILL; the next process continues with the notes and the files on disk.
-Arguments: store, notes, steps, kill or close, archive or nothing.
+Clients run in a separate process that ends by SIGKILL; the next process continues with the notes and the files on disk.
+Command line arguments: store, notes, steps, `kill` or `close`, and optionally an archive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES: dict[int | str | bytes | UUID, str] = {
     UUID(int=11): "00000000-0000-0000-0000-00000000000b", b"\x00\xff": "00ff", 'say "pear", ': 'say "pear", ',
     "a\\": "a\\", "Birne\nüber": "Birne\nüber", " x": " x", "#1": "#1",
 }  # fmt: skip
-"""The message-ids that producers set, and the text that jobs return for each."""
+"""The message-ids set by producers, with the text that jobs return for each."""
 REASONS = (*[DequeueReason.ACCEPTED] * 3, DequeueReason.REJECTED, DequeueReason.EXPIRED, DequeueReason.DELIVERY_LIMIT)
 
 
@@ -46,7 +46,7 @@ class Stay:
     how: str = ""
     reason: str = ""
     lives: int = 1
-    """The number of runs of the store during which it was on the queue."""
+    """Number of runs of the store during which the message was on the queue."""
 
 
 @dataclass
@@ -65,27 +65,27 @@ class Noted:
 
 
 class Notes:
-    """The recorded operations of the clients of a store, over all of its runs."""
+    """The recorded operations of the clients of a store in all runs."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.now_us = BEGIN_US
         self.stays: list[Stay] = []
         self.contents: dict[int, bytes] = {}
-        """Contents by message ID: of messages that were on queues, and of those discarded with their transactions."""
+        """Contents by message ID, of messages that were on queues and of messages discarded with their transactions."""
         self.stored_us: dict[int, int] = {}
-        """The time at which each of these messages was stored."""
+        """Storage time of each message in `contents`."""
         self.ended: dict[int, tuple[int, str, str]] = {}
-        """Time, kind and reason of the end of each message that ended on no queue."""
+        """Time, kind and reason of the end of each message that ended without being on a queue."""
         self.staged: set[int] = set()
-        """Messages that are on no queue yet."""
+        """Messages that are not on a queue yet."""
         self.named: dict[bytes, str] = {}
-        """The message-ids of contents that are AMQP messages, by content."""
+        """Message-ids of AMQP messages, by content."""
         self.sent: list[str] = []
-        """The message-ids in the log of a producer."""
+        """Message-ids in the log of a producer."""
         self.transactions: list[Noted] = []
         self.work: dict[bytes, list[tuple[str, int, int, str]]] = {}
-        """The operations of prepared transactions, by xid."""
+        """Operations of prepared transactions, by xid."""
         self.ids: dict[str, int] = {}
         self.kills = self.xids = 0
 
@@ -117,7 +117,7 @@ class Notes:
 
 
 def live(place: Path, seed: int, steps: list[int], *, archived: bool) -> Notes:
-    """Run a store in *place*/store once per number in *steps*, with that many steps; kill every run but the last."""
+    """Run clients of *place*/store for each number of steps in *steps*; kill all runs except the last."""
     notes = place / "notes"
     Notes(seed).save(notes)
     for life, number in enumerate(steps, 1):
@@ -129,7 +129,7 @@ def live(place: Path, seed: int, steps: list[int], *, archived: bool) -> Notes:
 
 
 class Clients:
-    """Random traffic over three queues; everything is durable between steps."""
+    """Clients with random traffic over three queues, where all operations are durable between steps."""
 
     def __init__(self, path: Path, notes: Notes, archive: Path | None) -> None:
         self.path = path
@@ -156,7 +156,7 @@ class Clients:
     # ---- operations ----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Do some random work, then wait until it is durable."""
+        """Do random operations and wait until all are durable."""
         with self.store.lock:
             self.work()
             self.store.inner.kick()
@@ -222,7 +222,7 @@ class Clients:
         stay.end_us, stay.how, stay.reason = time_us, how, reason
 
     def purge(self) -> None:
-        """Purge a random queue of its messages that no prepared transaction locks."""
+        """Purge the messages of a random queue that no prepared transaction has locked."""
         with self.store.lock:
             queue, time_us = self.rng.choice(sorted(self.ids)), self.tick()
             keep = [message_id for name, message_id in self.locked if name == queue]
@@ -234,7 +234,7 @@ class Clients:
         end.result(60)
 
     def transaction(self) -> None:
-        """Run a transaction of two to six operations, and commit, prepare or roll it back."""
+        """Run a transaction of two to six operations that is committed, prepared or rolled back."""
         self.notes.xids += 1
         xid = b"xid %d" % self.notes.xids if self.rng.random() < 0.5 else b""
         inner = self.store.inner.transactions.begin(self.notes.now_us, xid=xid)
@@ -273,7 +273,7 @@ class Clients:
             inner.commit(time_us)
             noted.end_us = time_us
             noted.began_us = time_us
-            noted.kind = "local"  # a commit in one phase is logged as local, even with an xid
+            noted.kind = "local"  # a one-phase commit is logged as local, even with an xid
             self.notes.transactions.append(noted)
             self.stored(inner.message_ids, contents, put_us if xid else [time_us] * len(contents))
             self.did([(w, inner.message_ids[n] if w == "put" else n, t, q) for w, n, t, q in work], time_us)

@@ -1,4 +1,4 @@
-"""Tests of jobs beside a broker that reclaims containers: results as of their start, or one clear error message."""
+"""Tests of jobs on a store that is written: results are as of the start of the job, or the job reports an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def durable_lsn(store: Path) -> int:
 
 
 def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path: Path) -> None:
-    """With a read lease, containers that leave the log stay on disk until the jobs are complete."""
+    """Results are as of the start of the jobs with a read lease, which keeps containers that leave the log on disk."""
     path = tmp_path / "store"
     with written(path):
         while base_lsn(path) < 10 * SMALL:
@@ -37,7 +37,7 @@ def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path
             views = Views(spark, str(path), many=True)
             end_lsn = views.log.durable_lsn
             journal = open_journal(str(path))
-            journal.log = views.log  # a later read may miss records that compaction copied behind that LSN
+            journal.log = views.log  # a later read may miss records that compaction copied after that LSN
             state = journal.queues(ReadOptions(selection=Selection(end_lsn=end_lsn))).to_pylist()
             while durable_lsn(path) < end_lsn + 30 * SMALL:
                 pass
@@ -50,7 +50,7 @@ def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path
     assert {row["queue"]: row["messages"] for row in found["backlog"]} == {
         name: depth for name, depth in depths.items() if depth
     }
-    last = {row["queue"]: row["depth"] for row in found["depth"]}  # rows are in the order of times
+    last = {row["queue"]: row["depth"] for row in found["depth"]}  # rows are in order of time
     assert last == depths
 
 

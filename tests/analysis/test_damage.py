@@ -1,6 +1,6 @@
-"""Tests of jobs on damaged journals: with damage skipped, results match the records that are left.
+"""Tests of jobs on damaged journals, whose results match the remaining records if damage is skipped.
 
-Damage on the disk causes each kind of finding of `integrity`, and no other findings are reported.
+`integrity` reports the finding for each kind of damage, and no other findings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Rows = list[dict[str, Any]]
 
 
 def rot(block: int, *folders: Path) -> None:
-    """Flip a bit of the first record header of a block, in every file that holds it."""
+    """Flip a bit of the first record header of a block in every file that contains the block."""
     for path in files_of(block - block % SMALL, *folders):
         with path.open("r+b") as file:
             file.seek(block % SMALL + HEAD_BYTES)
@@ -73,7 +73,7 @@ def blocks_of(walked: Walked) -> dict[int, list[Record]]:
 
 
 def block_of(some: dict[int, list[Record]], chooses: Sequence[int], rng: random.Random) -> Iterator[int]:
-    """Yield one random block per container, of those with a record of a type in *chooses* (any block if empty)."""
+    """Yield a random block of each container, with a record of a type in *chooses* unless *chooses* is empty."""
     chosen = {
         block - block % SMALL: block for block in rng.sample(sorted(some), len(some))
         if not chooses or any(one.type in chooses for one in some[block])
@@ -98,7 +98,7 @@ def without(walked: Walked, removed: Collection[int]) -> Walked:
 def test_jobs_say_what_whole_records_tell(
     spark: SparkSession, tmp_path: Path, seed: int, chooses: Sequence[int] | None
 ) -> None:
-    """*chooses*: the types of the damaged records; with None, containers of the log and the archive are deleted."""
+    """Jobs match the remaining records if blocks with types in *chooses* are damaged, or containers deleted (None)."""
     archive = tmp_path / "archive"
     clients = Crashing(seed, archive)
     for steps in (45, 30):
@@ -132,7 +132,7 @@ def test_jobs_say_what_whole_records_tell(
     names = {number: name for name, number in clients.ids.items()}
 
     def ask(job: str) -> Rows:
-        """Return the rows of a job, with queue names added: without SQL, a job has only the IDs of queues."""
+        """Return the rows of a job with queue names added, as jobs without the SQL wiring have only queue IDs."""
         rows = answer(job_named(job), views).to_pylist()
         return [row | {"queue": names[row["queue_id"]]} if "queue_id" in row else row for row in rows]
 
@@ -156,7 +156,7 @@ def test_jobs_say_what_whole_records_tell(
 
 
 def log_begins(walked: Walked) -> int:
-    """Return the LSN of the first container in the log; `integrity` reports no lost containers before it."""
+    """Return the LSN of the first container in the log, before which `integrity` reports no lost containers."""
     return next(one.slot_lsn for one in walked.containers if not one.is_archived)
 
 
@@ -175,7 +175,7 @@ def summary(of: Told) -> tuple[object, ...]:
 
 
 def findings_are(expected: Told, kind: str, lsns: Collection[int], rows: Rows) -> None:
-    """Check that *rows* report the unreadable LSNs, the inconsistencies among the remaining records, and no more."""
+    """Check that *rows* report exactly the unreadable LSNs and the inconsistencies of the remaining records."""
     found = defaultdict(list)
     for row in rows:
         found[row["kind"]].append(row["lsn"] if row["kind"] != "no start" else (row["lsn"], row["place"]))
@@ -211,7 +211,7 @@ def findings(spark: SparkSession, store: Path) -> Rows:
 
 
 def in_pieces(store: Store) -> int:
-    """Store a message whose pieces and enqueue record are each in a block of their own; return its ID."""
+    """Store a message whose pieces and enqueue record are in separate blocks; return its ID."""
     queue = store.queue("q").id
     with store.lock:
         message_id = store.inner.stage(b"first", 1)
@@ -228,7 +228,7 @@ def in_pieces(store: Store) -> int:
 
 @pytest.mark.parametrize("kind", ["no start", "incomplete"])
 def test_a_message_of_which_a_part_rots(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """The damaged message is reported while it is on the queue; a dequeued one and the others are not."""
+    """A damaged message on a queue is reported; dequeued messages and undamaged messages are not."""
     with open_store(str(tmp_path), options=OPTIONS) as store:
         store.queue("q").put(b"whole").result()
         message_id = in_pieces(store)

@@ -1,4 +1,4 @@
-"""Tests that jobs report damaged, missing, duplicate and different messages, and no others."""
+"""Tests that jobs report exactly the damaged, missing, duplicate and different messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def amqp(message_id: str | None, body: bytes) -> bytes:
 
 @pytest.fixture
 def fruit(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A store with messages of known IDs on two queues, of which one was dequeued."""
+    """Create a store with messages of known IDs on two queues, and dequeue one message."""
     path = tmp_path / "fruit"
     with open_store(str(path), options=OPTIONS) as store:
         one, two = store.queue("one"), store.queue("two")
@@ -63,7 +63,7 @@ def test_what_came_twice(spark: SparkSession, fruit: tuple[Path, list[int]]) -> 
 
 @pytest.fixture
 def moved(tmp_path: Path) -> Path:
-    """A store in which a broker made copies, beside a producer's duplicate and a client's transaction."""
+    """Create a store with copies made by a broker, a duplicate of a producer, and a transaction of a client."""
     path = tmp_path / "moved"
     with open_store(str(path), options=OPTIONS) as store:
         orders, dead, other = (store.queue(name) for name in ("orders", "dead", "other"))
@@ -91,7 +91,7 @@ def moved(tmp_path: Path) -> Path:
 def test_copies_of_the_broker_are_no_duplicates_and_no_transactions_of_clients(
     spark: SparkSession, moved: Path
 ) -> None:
-    """A3, A4, A5: jobs distinguish them by the records in the log."""
+    """A3, A4, A5: jobs recognize copies made by the broker from the records in the log."""
     rows = [row["amqp_message_id"] for row in ask(spark, "duplicates", moved)]
     assert rows == ["kept", "twice"]  # forwarded by a client; sent twice by a producer
     kinds = {row["kind"]: row for row in ask(spark, "transactions", moved)}
@@ -159,7 +159,7 @@ def test_a_producers_log_that_can_not_be_read_is_told(
 
 
 def test_members_that_differ(spark: SparkSession, tmp_path: Path) -> None:
-    """Members are compared by queue and position: their LSNs differ, as one of them stored other messages, too."""
+    """Members are compared by queue and position, as LSNs differ if one member has stored additional messages."""
     for member, more in (("a", 0), ("b", 3)):
         with open_store(str(tmp_path / member), options=OPTIONS) as store:
             for _ in range(more):
@@ -177,7 +177,7 @@ def test_members_that_differ(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_damage_and_orphans(spark: SparkSession, tmp_path: Path) -> None:
-    """Check the findings for a flipped bit, a deleted container and a queue that is missing in SQL."""
+    """`integrity` reports a flipped bit, a deleted container, and messages of a queue that is missing in SQL."""
     path = tmp_path / "store"
     with open_store(str(path), options=OPTIONS) as store:
         ids = store.queue("q").put_all([b"%04d" % number * 250 for number in range(300)]).result()
@@ -211,7 +211,7 @@ def test_damage_and_orphans(spark: SparkSession, tmp_path: Path) -> None:
 def test_depths_without_the_archive_are_exact_from_where_nothing_is_missing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Exact depths equal those with the archive, and the last ones equal the messages on the queues now."""
+    """Exact depths equal those computed with the archive, and the last depths equal the current queue lengths."""
     notes = live(tmp_path, 11, [30], archived=True)
     rows = ask(spark, "depth", tmp_path / "store", archive=str(tmp_path / "archive"))
     complete = {(row["queue"], row["time"]): row for row in rows}
@@ -219,12 +219,12 @@ def test_depths_without_the_archive_are_exact_from_where_nothing_is_missing(
     exact = [row for row in rest if row["exact"]]
     assert 0 < len(exact) < len(complete)
     assert all(complete[row["queue"], row["time"]] == row for row in exact)
-    last = {row["queue"]: row["depth"] for row in rest}  # rows are in the order of time
+    last = {row["queue"]: row["depth"] for row in rest}  # rows are in order of time
     assert last == {queue: len(notes.living(queue)) for queue in last}
 
 
 def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
-    """Every job succeeds on an empty store."""
+    """Jobs succeed on an empty store."""
     open_store(str(tmp_path / "store"), options=OPTIONS).close()
     for job in ("integrity", "backlog", "depth", "transactions", "in-doubt", "space", "expiry"):
         rows = ask(spark, job, tmp_path / "store")
@@ -232,7 +232,7 @@ def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_living_bytes_are_those_of_the_messages_that_are_there(spark: SparkSession, tmp_path: Path) -> None:
-    """The numbers are known exactly in a store without compaction."""
+    """Live bytes and records are exact in a store without compaction."""
     with open_store(str(tmp_path / "store"), options=OPTIONS) as store:
         queue = store.queue("q")
         queue.put_all([bytes(1000)] * 200).result()
@@ -253,7 +253,7 @@ def test_living_bytes_are_those_of_the_messages_that_are_there(spark: SparkSessi
 
 
 def test_where_dead_letters_went(spark: SparkSession, tmp_path: Path) -> None:
-    """The broker dequeues a message and enqueues its dead letter on one or two other queues in one commit."""
+    """`expiry` reports the target queues of dead letters, which one commit moves to one or two queues."""
     with open_store(str(tmp_path / "store"), options=OPTIONS) as store:
         orders, letters, copies = store.queue("orders"), store.queue("letters"), store.queue("copies")
         ids = orders.put_all([b"order"] * 4).result()
@@ -268,7 +268,7 @@ def test_where_dead_letters_went(spark: SparkSession, tmp_path: Path) -> None:
                     inner.put(copies.id, b"letter", store.now_us())
                 inner.commit(store.now_us())
     found: dict[tuple[str, str], int] = {}
-    for row in ask(spark, "expiry", tmp_path / "store"):  # a test may run over the end of an hour
+    for row in ask(spark, "expiry", tmp_path / "store"):  # the test may span the end of an hour
         key = row["queue"], row["reason"]
         assert row["to_queues"] == (["copies", "letters"] if row["reason"] == "rejected" else ["letters"])
         found[key] = found.get(key, 0) + row["messages"]

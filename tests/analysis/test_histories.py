@@ -1,7 +1,7 @@
-"""Any history that hypothesis makes, through the store on a disk in memory: what jobs say is what clients did.
+"""The results of jobs match the operations of clients for random histories of a store on an in-memory disk.
 
-With relocation, recycling into an archive, purges, transactions of all outcomes, and crashes that lose what was not
-flushed: what clients noted of that is struck out, and no job may tell it.
+Histories include compaction, container reuse with an archive, purges, transactions of all outcomes, and crashes.
+Crashes lose unflushed operations, which are removed from the notes of clients, so no job may report them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .clients import SMALL
 
 
 def test_behind_a_life_that_did_nothing_all_is_read(tmp_path: Path) -> None:
-    """Its slot has nothing but an opening, and is not archived; what left the log with it is."""
+    """Records before and after a run without operations are read, although its empty slot is not archived."""
     clients = Crashing(1, tmp_path / "archive")
     clients.step()
     for steps in (12, 0, 12):
@@ -45,7 +45,7 @@ def test_behind_a_life_that_did_nothing_all_is_read(tmp_path: Path) -> None:
 @given(seed=st.integers(0, 1 << 30), lives=st.lists(st.integers(3, 12), min_size=1, max_size=4))
 @example(seed=1, lives=[12, 3, 12])
 def test_history_agrees_with_model(spark: SparkSession, seed: int, lives: list[int]) -> None:
-    """*lives*: how much is done before each crash, and after the last one."""
+    """Jobs match the model for a history with *lives* steps before each crash and after the last crash."""
     with TemporaryDirectory() as place:
         archive = Path(place, "archive")
         clients = Crashing(seed, archive)
@@ -62,7 +62,7 @@ def test_history_agrees_with_model(spark: SparkSession, seed: int, lives: list[i
         names = {number: name for name, number in clients.ids.items()}
 
         def ask(job: str) -> list[dict[str, Any]]:
-            """There is no SQL, so queues have no names here."""
+            """Return the rows of a job with queue names added, as the store has no SQL wiring."""
             rows = answer(job_named(job), views).to_pylist()
             return [row | {"queue": names[row["queue_id"]]} if "queue_id" in row else row for row in rows]
 

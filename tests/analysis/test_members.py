@@ -1,8 +1,8 @@
 """Tests of `compare` on the stores of cluster members, after kills, partitions and power cuts.
 
-After a run the members hold the same messages, as the simulation checks, in logs that have no LSN in common, and some
-in another order: a state transfer stores messages from the tail of a queue to its head. `compare` reports each message
-that is then changed in one of the stores outside the cluster, and nothing else.
+After a run, the members contain the same messages, as the simulation checks, but with different LSNs and partly in
+another order, as a state transfer stores messages from the tail of a queue to its head. `compare` reports exactly the
+messages that are then changed in one of the stores outside the cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def laid_out(member: SimulatedMember, path: Path) -> Path:
 
 
 def held(store: Path) -> Held:
-    """Return the contents of each queue, from head to tail, in the order in which the opened store delivers them."""
+    """Return the contents of each queue from head to tail, in the delivery order of the opened store."""
     copy = shutil.copytree(store, store.with_name(f"{store.name}-emptied"))
     found: Held = {}
     with open_store(str(copy)) as opened:
@@ -111,7 +111,7 @@ def test_members_after_a_life(spark: SparkSession, tmp_path: Path, seed: int) ->
 
 
 def test_copies_of_a_store_are_compared_by_position(spark: SparkSession, tmp_path: Path) -> None:
-    """For copies of one store, contents at different positions of a queue are a difference."""
+    """Copies of one store are compared by position, so different contents at a position of a queue are reported."""
     here, there = tmp_path / "here", tmp_path / "there"
     with open_store(str(here)) as store:
         store.queue("q").put_all([b"a", b"b"]).result()

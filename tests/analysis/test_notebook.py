@@ -1,4 +1,4 @@
-"""The notebook in docs/notebooks runs, and says what clients did."""
+"""The notebook in docs/notebooks runs and shows the operations of clients."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAIRNMQ_ARCHIVE", str(archive))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     book = nbformat.read(NOTEBOOK, 4)
-    assert not any(cell.get("outputs") for cell in book.cells)  # it is kept without what it showed once
+    assert not any(cell.get("outputs") for cell in book.cells)  # the notebook is stored without outputs
     NotebookClient(book, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = {cell.id: cell.outputs for cell in book.cells if cell.cell_type == "code"}
-    [bars] = figure(shown["depth"])["data"]  # of so short a history there is a bar for each queue
+    [bars] = figure(shown["depth"])["data"]  # a short history has one bar for each queue
     queues = open_journal(str(tmp_path / "data"), archive=str(archive)).queues().to_pylist()
     assert dict(zip(bars["y"], bars["x"], strict=True)) == {row["queue"]: row["depth"] for row in queues}
     stays = {one["name"]: one["y"] for one in figure(shown["lifetimes"])["data"]}

@@ -1,4 +1,4 @@
-"""Tests of jobs against the notes of clients: with transactions, compaction, container reuse, purges and kills."""
+"""Tests of jobs against the notes of clients, with transactions, compaction, container reuse, purges and kills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def world(place: Path) -> Notes:
-    """Half a day of traffic in three runs of the store, with all containers archived."""
+    """Generate half a day of traffic in three runs of the store, with all containers archived."""
     return live(place, 5, [25, 25, 15], archived=True)
 
 

@@ -29,7 +29,7 @@ from cairnmq.store.embedded.library import open_store
 
 @pytest.fixture(scope="module")
 def views(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
-    """Views of a store for which every job returns rows."""
+    """Provide views of a store for which every job returns rows."""
     place = tmp_path_factory.mktemp("output")
     with open_store(str(place / "store")) as store:
         orders, letters, lost = (store.queue(name) for name in ("orders, all", 'the "late"', "lost"))

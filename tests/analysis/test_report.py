@@ -1,4 +1,4 @@
-"""A report is readable without calculating: sizes and durations in units, ages with their reference, short legends."""
+"""A report shows sizes and durations in suitable units, ages with their reference time, and short legends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOCK = pa.table({"queue": ["orders"], "queue_id": [1], "messages": [3], "bytes"
 
 
 def test_report_shows_sizes_and_ages_in_units() -> None:
-    """A6."""
+    """A report shows sizes in units, and ages both at the end of the log and now (A6)."""
     assert "No problems were found" in _section(JOBS["integrity"], pa.table({"kind": pa.array([], pa.string())}), MADE)
     page = _section(JOBS["backlog"], STOCK, MADE)
     assert ">751 MiB</td>" in page

@@ -1,4 +1,4 @@
-"""Tests of the report in a real browser: no overflow on a phone, no errors, no network, plots with readable axes."""
+"""Tests of the report in a browser: no overflow on a phone, no errors, no network, plots with readable axes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ window.addEventListener("load", () => setTimeout(() => {
 _FRAME = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><pre id="probe"></pre><script>
 addEventListener("message", (told) => { document.getElementById("probe").textContent = told.data; });
 </script><iframe src="report.html" style="width: WIDTHpx; height: 4000px; border: 0"></iframe>"""
-"""The report in a frame of the tested width, as a browser window is at least 500 pixels wide."""
+"""A page with the report in a frame of the tested width, as browser windows are at least 500 pixels wide."""
 
 
 def shown(place: Path, queues: int, hours: int, width: int, *options: str) -> dict[str, Any]:
-    """Load a report in a browser; return its measurements, as `_PROBE` takes them."""
+    """Load a report in a browser and return the measurements of `_PROBE`."""
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     page = place / "report.html"
@@ -93,7 +93,7 @@ def test_report_has_readable_axes_and_short_legends(tmp_path: Path) -> None:
 def test_report_of_one_point_of_time_has_bars(tmp_path: Path) -> None:
     found = shown(tmp_path, 12, 1, 1280)
     ticks = {plot["id"]: plot["x"] for plot in found["plots"]}
-    assert "plot-groups" not in ticks  # one point is no plot
+    assert "plot-groups" not in ticks  # a single point is not plotted
     for name in ("plot-depth", "plot-throughput", "plot-lifetimes", "plot-space"):
         assert ticks[name]
         assert not any(":" in tick for tick in ticks[name]), ticks[name]
@@ -102,6 +102,6 @@ def test_report_of_one_point_of_time_has_bars(tmp_path: Path) -> None:
 def test_report_is_dark_where_the_system_is(tmp_path: Path) -> None:
     light = shown(tmp_path, 3, 30, 1280)["colors"]
     dark = shown(tmp_path, 3, 30, 1280, "--blink-settings=preferredColorScheme=0")["colors"]
-    assert light[0] == light[2]  # the axes of plots have the color of the text
+    assert light[0] == light[2]  # plot axes have the color of the text
     assert dark[0] == dark[2]
     assert sum(map(int, re.findall(r"\d+", dark[1])[:3])) < 150 < sum(map(int, re.findall(r"\d+", light[1])[:3]))

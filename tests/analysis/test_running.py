@@ -1,4 +1,4 @@
-"""Tests that errors of Spark become one sentence. No Java is needed: Spark passes Python tracebacks as text."""
+"""Tests that Spark errors are reported in one sentence, without Java, as Spark passes Python tracebacks as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cairnmq.base.errors import CairnError
 
 
 def by_spark(error: Exception) -> PySparkException:
-    """Return *error* as the exception that Spark raises for a task that failed on another machine."""
+    """Return *error* as the exception that Spark raises for a failed task on another machine."""
     trace = "".join(traceback.format_exception(error)).rstrip()
     return PySparkException(
         "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in "
@@ -26,7 +26,7 @@ def by_spark(error: Exception) -> PySparkException:
 
 
 class Elsewhere:
-    """A class in a module that a worker does not have."""
+    """A class whose module a worker does not have."""
 
 
 def test_a_worker_without_the_package_says_what_is_to_be_done() -> None:

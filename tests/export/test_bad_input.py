@@ -1,4 +1,4 @@
-"""Tests of failing exports: each reports its reason in one sentence, and leaves nothing incomplete."""
+"""Tests of failing exports, which report the reason in one sentence and leave no incomplete commits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(*arguments: object, limit: int | None = None) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_container(store: Path, tmp_path: Path, kind: str) -> None:
-    """Only records before a damaged container are exported; with `skip_damaged` all but those of the damaged block."""
+    """Only records before a damaged container are exported; with `skip_damaged`, only the damaged block is omitted."""
     hurt, target = tmp_path / "store", str(tmp_path / "target")
     shutil.copytree(store, hurt)
     journal = open_journal(str(hurt))
@@ -83,7 +83,7 @@ def test_damaged_sidecars(store: Path, tmp_path: Path) -> None:
     export(str(store), str(tmp_path / "target"), ExportRequest())
     found = [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))]
     journal = open_journal(str(store))
-    first = journal.log.first_lsn  # the column index may have more: retired containers that are not reused yet
+    first = journal.log.first_lsn  # the column index may include retired containers that are not reused yet
     assert [lsn for lsn in found if lsn >= first] == [row["lsn"] for row in expected(journal)]
     assert [lsn for lsn in found if lsn < first] == [lsn for lsn in rest if lsn < first]
 
@@ -160,13 +160,13 @@ def test_what_says_how_far_it_has_come(store: Path, tmp_path: Path) -> None:
 
 
 ODD = "we*ird {c,d} é"
-"""What globs and URLs take for something else, and all formats can have in a path."""
+"""Characters that are special in globs and URLs, and that all formats support in paths."""
 UNFIT = {"parquet": "", "delta": "[]%\\", "iceberg": "#?"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_names(store: Path, tmp_path: Path, kind: str) -> None:
-    """Store, archive and target have odd names; paths that a format's library cannot use are refused."""
+    """Paths may contain special characters, except those that the library of a format cannot use."""
     source, archive = tmp_path / f"store %20 #x? [ab] {ODD}", tmp_path / f"archive %20 #x? [ab] {ODD}"
     fill(source, 200, archive)
     known = sorted(os.listdir(tmp_path))
@@ -185,14 +185,14 @@ def test_odd_names(store: Path, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_disk(tmp_path: Path, kind: str) -> None:
-    """The disk or a quota is full: committed records stay, and the export continues when there is room."""
+    """If the disk or a quota is full, committed records are kept, and the export continues once space is available."""
     store, target = tmp_path / "store", tmp_path / "target"
     with open_store(str(store), options=OPTIONS) as made:
         for size in (10, 3000):
             made.queue("q").put_all([os.urandom(size) for _ in range(100)]).result()
     done = run(store, target, "--format", kind, "--commit-size", 8 * SMALL, "--payload", limit=40_000)
     assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]  # Rust libraries may write other lines before it
+    last = done.stderr.splitlines()[-1]  # Rust libraries may write lines before the error
     assert last.startswith(f"cairnmq: {target}: no space left"), done.stderr
     assert last.endswith("free some space or raise the quota")
     done = run(store, target, "--format", kind, "--payload", "--json")

@@ -1,4 +1,4 @@
-"""An export contains the rows that `columns` reads, however often and in whatever pieces it was made."""
+"""An export contains the rows that `columns` reads, regardless of the number and size of its steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.harness.store.transaction_histories import Life
     seed=st.integers(0, 1 << 30), cuts=st.lists(st.integers(0, 200), min_size=1, max_size=4), commit=st.integers(1, 9)
 )
 def test_any_history_in_any_pieces(seed: int, cuts: list[int], commit: int) -> None:
-    """Whatever is killed, compacted or reclaimed between exports, each record is exported once, unchanged."""
+    """Each record is exported once and unchanged, regardless of kills, compaction and reclaim between exports."""
     with TemporaryDirectory() as path:
         life = Life(seed)
         target = Path(path, "target")
@@ -66,7 +66,7 @@ def test_ranges(runs: list[int], holes: int) -> None:
 
 
 def test_parquet_export_gives_arrow_no_function_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread of Arrow's pool would release it after the call: fatal for Python 3.11 if the process ends meanwhile."""
+    """No callback is passed to Arrow: if its pool releases one during process exit, Python 3.11 crashes."""
     arguments: list[object] = []
     write = ds.write_dataset
 
@@ -83,7 +83,7 @@ def test_parquet_export_gives_arrow_no_function_of_python(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
-    """Every format is read by its own library and by DuckDB, after growth, with contents, and with odd queue names."""
+    """Each format is readable by its own library and by DuckDB, after growth, with contents and unusual queue names."""
     store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
     archive.mkdir()
     columns = (*DEFAULT, "payload", *AMQP.names)
@@ -104,13 +104,13 @@ def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
 
 
 def plain(rows: list[Row]) -> list[Row]:
-    """Sort the entries of maps, whose order tables do not preserve."""
+    """Sort the entries of maps, as tables do not preserve their order."""
     maps = [field.name for field in AMQP if pa.types.is_map(field.type)]
     return [{**row, **{name: row[name] and sorted(row[name]) for name in maps}} for row in rows]
 
 
 def by_duckdb(target: Path, kind: str) -> list[tuple[int, str]]:
-    """Read LSNs and queues with DuckDB, without its Delta and Iceberg extensions, which need a download."""
+    """Read LSNs and queues with DuckDB, without its Delta and Iceberg extensions, which require a download."""
     found: list[tuple[int, str]]
     if kind == "iceberg":
         connection = iceberg(target).scan(selected_fields=("lsn", "queue")).to_duckdb("records")
@@ -134,7 +134,7 @@ def test_delta_and_iceberg_are_partitioned(tmp_path: Path) -> None:
 
 
 def test_beside_a_writer(tmp_path: Path) -> None:
-    """The store and its archive are exported in turns; containers reach the archive in another order than the log's."""
+    """Exports of a store and its archive in turns are complete, although containers are archived out of log order."""
     store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
     archive.mkdir()
     with written(store, archive):
@@ -166,7 +166,7 @@ def test_an_archive_alone_is_exported_when_all_has_come(tmp_path: Path) -> None:
 
 
 def test_sidecars(tmp_path: Path) -> None:
-    """The export of a column index continues that of its store, and the other way round."""
+    """An export of a store continues the export of its column index, and vice versa."""
     store, archive, beside, target = (tmp_path / name for name in ("store", "archive", "beside", "target"))
     archive.mkdir()
     fill(store, 300, archive)

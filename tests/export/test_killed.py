@@ -1,4 +1,4 @@
-"""SIGKILL anywhere in an export, as often as one likes: the next one ends with each record there exactly once."""
+"""After any number of exports ended by SIGKILL at any point, a complete export contains each record exactly once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Exporter:
-    """Makes exports in processes of their own, all of which have loaded what they need."""
+    """A runner of exports in separate processes, forked from a process that has imported all modules."""
 
     def __init__(self, kind: str, place: Path) -> None:
         text = _FORKING.format(kind=kind, place=str(place), commit=2 * SMALL)
@@ -56,7 +56,7 @@ class Exporter:
         )
 
     def run(self, store: Path, target: Path, last: int = 0) -> int | None:
-        """An export that is killed at the *last* thing that it does with files; how many it did, None if it was."""
+        """Run an export that is killed at file operation *last*; return the number of operations, or None if killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{store} {target} {last}\n")

@@ -1,4 +1,4 @@
-"""Tests of the process that a broker starts for exports, and that ends with the broker."""
+"""Tests of the export process of a broker, which ends with the broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.sidecars.keepers import fill, has_ended, keeper_of, sealed, u
 
 
 def serve(store: Path, target: Path, end: signal.Signals, *options: str) -> None:
-    """Run a broker until its bookmark shows that all sealed containers are exported; end it with the signal *end*."""
+    """Run a broker until its bookmark includes all sealed containers; end the broker with the signal *end*."""
     with broker(store, "--port", "0", "--export-to", str(target), "--export-every", "1s", *options) as running:
         assert running.wait_for("exporting to (.*)")[1] == str(target)
         child = keeper_of(running, "export")
@@ -31,9 +31,9 @@ def serve(store: Path, target: Path, end: signal.Signals, *options: str) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_exports_what_is_sealed_and_loses_nothing(tmp_path: Path, kind: str) -> None:
-    """A bookmark keeps records that are not exported yet; a killed broker ends the process.
+    """A bookmark retains records that are not exported yet, and the export process ends with a killed broker.
 
-    The format is given once: an existing target keeps it.
+    The format is specified only once, as an existing target keeps its format.
     """
     store, target = tmp_path / "store", tmp_path / "target"
     for end, options in ((signal.SIGKILL, ("--export-format", kind)), (signal.SIGTERM, ())):
@@ -48,7 +48,7 @@ def test_it_exports_what_is_sealed_and_loses_nothing(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_behind_an_archive_it_needs_no_bookmark(tmp_path: Path, kind: str) -> None:
-    """Records that left the log are exported from the archive, also those from before the first export."""
+    """Records that left the log, even before the first export, are exported from the archive without a bookmark."""
     store, archive, target = (tmp_path / name for name in ("store", "archive", "target"))
     archive.mkdir()
     kept = ("--archive-dir", str(archive))
@@ -67,7 +67,7 @@ def test_behind_an_archive_it_needs_no_bookmark(tmp_path: Path, kind: str) -> No
 
 
 def pass_through(running: BrokerProcess, count: int) -> None:
-    """Send and receive messages, so that their containers leave the log."""
+    """Send and receive *count* messages, so that their containers leave the log."""
     connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
     sender, receiver = connection.create_sender("orders"), connection.create_receiver("orders")
     for _ in range(count):
