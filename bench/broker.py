@@ -29,7 +29,7 @@ class Load(NamedTuple):
     """A load: kind and size of the messages, and the number in flight."""
 
     kind: str
-    """"durable", "transient", or "client alone" without a broker."""
+    """Kind of load: "durable", "transient", or "client alone" without a broker."""
     body_bytes: int
     window: int
 

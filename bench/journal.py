@@ -83,7 +83,7 @@ CASES = (
 
 
 class Disk:
-    """A zero-filled file that is written from its beginning to its end, repeatedly."""
+    """A zero-filled file that is repeatedly written from beginning to end."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -54,7 +54,7 @@ def stream_in(port: int, address: str, size_bytes: int) -> None:
     put(link, start, len(start))
     left = size_bytes
     while left:
-        while lib.pn_session_outgoing_bytes(session) > _AHEAD_BYTES:  # the window is closed
+        while lib.pn_session_outgoing_bytes(session) > _AHEAD_BYTES:  # the session window is closed
             wire.turn()
             wire.flush()  # otherwise the next turn would wait for input after writing
         part = min(left, len(chunk))

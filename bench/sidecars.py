@@ -65,7 +65,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
 
 
 def _turn(broker: Broker, clients: Clients, address: str, messages: int, kind: str) -> tuple[float, float, float]:
-    """Return messages per second, p99 in microseconds, and the broker's CPU time per message in microseconds."""
+    """Run one turn; return messages per second, p99 and the CPU time of the broker per message in microseconds."""
     before_s = broker.cpu_s()
     jobs = [Job(sender, broker.port, address, messages, 256, 1000, True) for sender in (False, True)]
     results = clients.run_all(jobs if kind == "taken" else jobs[1:])

@@ -21,7 +21,7 @@ from .table import BenchError
 
 JOURNAL = "journal"
 SERVER = environ.get("CAIRN_BENCH_CONNECT")
-"""Connection string of a PostgreSQL database for the benchmark, whose rows are omitted without it."""
+"""Connection string of a PostgreSQL database; without it, the rows of PostgreSQL are omitted."""
 
 
 def _sql(path: str, connect: str | None = None) -> OwnedStore:

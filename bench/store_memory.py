@@ -41,7 +41,7 @@ def _process(name: str, path: str, messages: int) -> tuple[float, float]:
 
 
 def _bytes_of(work: Callable[[], object]) -> int:
-    """Return the memory that *work* and its result leave allocated, in bytes."""
+    """Run *work* and return the number of bytes that remain allocated, including its result."""
     before_bytes = tracemalloc.get_traced_memory()[0]
     kept = work()
     left_bytes = tracemalloc.get_traced_memory()[0] - before_bytes

@@ -46,7 +46,7 @@ class Row:
     section: str
     what: str
     per_s: float
-    """Median of the rounds."""
+    """Median of the rates of the rounds."""
     low_per_s: float
     high_per_s: float
     guess_per_s: float
@@ -54,7 +54,7 @@ class Row:
     yardstick: str
     yardstick_per_s: float
     ratio: float
-    """Median of the rounds' ratios to the yardstick."""
+    """Median of the ratios to the yardstick in each round."""
     goal_ratio: float | None = None
     goal_per_s: float | None = None
     p50_us: float | None = None

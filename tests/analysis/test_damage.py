@@ -161,7 +161,7 @@ def log_begins(walked: Walked) -> int:
 
 
 def summary(of: Told) -> tuple[object, ...]:
-    """Return all notes that can be derived from records, in a form that compares by value."""
+    """Return the notes that can be derived from records, in a form that compares by value."""
     stays = [
         (one.message_id, one.queue, one.time_us, one.size, one.end_us, one.how, one.reason) for one in of.notes.stays
     ]
@@ -271,7 +271,7 @@ def test_a_prepared_transaction_of_which_a_part_rots(spark: SparkSession, tmp_pa
 
 
 def test_a_transaction_whose_end_rots_was_not_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
-    """A transaction from before a reopening of the log, with a damaged commit, counts as forgotten."""
+    """A transaction with a damaged commit counts as forgotten after the log is reopened, not as rolled back."""
     with open_store(str(tmp_path), options=OPTIONS) as store:
         queue = store.queue("q")
         ids = queue.put_all([b"."] * 2500).result()

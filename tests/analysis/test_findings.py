@@ -111,7 +111,7 @@ def test_what_became_of_what_was_sent(
 ) -> None:
     path, ids = fruit
     sent = ["apple", "plum", "fig", "fig", "cherry"]
-    ends = [",1", "", ",1,more", ",1", ""]  # the last line was cut off
+    ends = [",1", "", ",1,more", ",1", ""]  # the last line is truncated
     lines = ["message_id,at", *map("".join, zip(sent, ends, strict=True)), ",1"]
     if kind == "jsonl":
         lines = [f'{{"message_id": "{name}", "at": 1}}' for name in sent]

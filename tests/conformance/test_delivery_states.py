@@ -234,7 +234,7 @@ def test_discharge_with_a_fail_of_a_wrong_type_commits_nothing(broker: RunningBr
 
 @pytest.mark.parametrize("text", ["discharge without txn-id", "discharge of a transaction that was not declared"])
 def test_request_on_a_source_without_rejected_detaches_the_link(broker: RunningBroker, text: str) -> None:
-    """4.2, 4.3: if the source does not support the rejected outcome, the link is detached with the error."""
+    """4.2, 4.3: the link is detached with the error if its source does not support the outcome `rejected`."""
     ((body, condition),) = [(body, condition) for name, _, body, condition in REQUESTS if name == text]
     with control(broker.port, symbols("amqp:accepted:list", "amqp:declared:list")) as one:
         one.say(request(0, body))
@@ -253,7 +253,7 @@ def test_settled_request_detaches_the_link(broker: RunningBroker) -> None:
 def test_transfer_in_an_unknown_transaction_gets_the_error(
     broker: RunningBroker, witness: Witness, txn_id: bytes
 ) -> None:
-    """4.5.8: the specified txn-id does not exist. A settled transfer has no outcome, so its link is detached."""
+    """4.5.8: a transfer with an unknown txn-id is rejected, or detaches its link if it is settled."""
     state = composite("transactional-state", txn_id=txn_id, outcome=None)
     with control(broker.port) as one:
         one.say(frame(raw.TRANSFER, Uint(1), Uint(0), b"0", Uint(0), False, False, None, state, payload=BODY))

@@ -182,7 +182,7 @@ def test_forbidden_frame_ends_what_it_is_about(broker: RunningBroker, witness: W
 def test_connection_that_does_not_begin_with_an_open_is_closed(
     broker: RunningBroker, witness: Witness, first: bytes, condition: str
 ) -> None:
-    """2.4.1: each AMQP connection begins with an exchange of capabilities and limitations."""
+    """2.4.1: a connection that does not begin with a valid open is closed with an error."""
     with Raw(broker.port, first) as one:
         assert one.until("close").error == condition
     witness.still_sends()
@@ -202,7 +202,7 @@ def test_empty_message_is_rejected_and_its_link_goes_on(broker: RunningBroker) -
 
 
 def test_deliveries_go_on_beside_a_link_that_was_detached(broker: RunningBroker) -> None:
-    """2.5.6: transfer-ids and windows belong to the session, so frames on a refused link still count."""
+    """2.5.6: transfers on a refused link count for the transfer-ids and windows of the session."""
     with connected(broker.port) as one:
         one.say(attach("other", 1, "q"))
         one.until("attach", channel=0)

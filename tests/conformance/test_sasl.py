@@ -135,7 +135,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 def answers(port: int, *said: bytes) -> bytes:
-    """Return all that the broker sends until it closes the connection."""
+    """Send SASL frames; return all bytes that the broker sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=raw.DEADLINE_S) as sock:
         sock.sendall(SASL_HEADER + b"".join(said))
         received = b""

@@ -73,7 +73,7 @@ def test_message_to_an_unknown_address_is_rejected_with_its_tag(
 def test_message_that_can_not_be_rejected_detaches_its_link(
     broker: RunningBroker, outcomes: Array | None, settled: bool
 ) -> None:  # D3
-    """Anonymous Terminus 2.2.2: the error's info contains the delivery-tag of the message that caused the failure."""
+    """Anonymous Terminus 2.2.2: the link is detached with the delivery-tag of the message in the error info."""
     with relay(broker.port, outcomes) as one:
         one.say(transfer(0, 0, addressed("known-q"), settled=settled))
         one.say(transfer(0, 1, addressed("nowhere"), settled=settled))

@@ -82,7 +82,7 @@ def encoded_values() -> tuple[bytes, ...]:
 
 @cache
 def conversations() -> tuple[tuple[bytes, ...], ...]:
-    """Return the recorded conversations of proton clients that together use all their features."""
+    """Return recorded conversations of proton clients that together use all features."""
     return tuple(tuple(said) for said in _record())
 
 
@@ -291,7 +291,7 @@ def sasl_frame(code: int, *fields: bytes) -> bytes:
 
 @cache
 def logins() -> tuple[tuple[bytes, ...], ...]:
-    """Return a login per mechanism; that of SCRAM is valid up to its proof, which depends on the server's nonce."""
+    """Return logins with each mechanism; the SCRAM proof is invalid, as it depends on the nonce of the server."""
     plain = encode.binary(f"\0{USER}\0{PASSWORD}".encode())
     scram = ScramClient(["SCRAM-SHA-256"], USER, PASSWORD, c_nonce="rOprNGfwEbeRWgbNEkqO")
     first = encode.binary(scram.get_client_first().encode())

@@ -190,7 +190,7 @@ def _hear(site: Site, terminal: ClientTerminal, data: bytes, clients: _Clients, 
 
 @cache
 def sasl_servers() -> tuple[tuple[bytes, ...], ...]:
-    """Return the server sides of logins."""
+    """Return the server frames of logins."""
     header = b"AMQP\x03\x01\x00\x00"
     salt = b"s=QUFBQUFBQUFBQUFBQUFBQQ==,i=4096"
     offers = [_said(MECHANISMS, b"\xf0" + _array(names)) for names in ((b"ANONYMOUS",), (b"PLAIN", b"SCRAM-SHA-256"))]

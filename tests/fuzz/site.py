@@ -29,7 +29,7 @@ class CoreFailed(AssertionError):
 
 
 class _Posts:
-    """A queue that passes the posts of the store and the broker to the core."""
+    """A queue that forwards posts of the store and the broker to the core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -42,7 +42,7 @@ class Site:
     """A broker with its core, clock and terminals."""
 
     def __init__(self, policy: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> None:
-        """Create a broker; *policy* is that of the queues `q` and `dead`, which are created on first use."""
+        """Create a broker with *policy* for the queues `q` and `dead`, which are created on first use."""
         self.world = World(MEMORY_BYTES, **options)
         self.broker = self.world.broker
         self.broker.nodes.templates["q"] = self.broker.nodes.templates["dead"] = policy
@@ -89,7 +89,7 @@ class Site:
         raise AssertionError(f"after {MOST_TURNS} turns there is still something to do")
 
     def converse(self, data: bytes, piece_bytes: int) -> None:
-        """Send *data* as a client, and disconnect."""
+        """Send *data* as a client and disconnect."""
         terminal = self.terminal()
         for at in range(0, len(data), piece_bytes):
             terminal.receive(data[at : at + piece_bytes])
@@ -99,7 +99,7 @@ class Site:
         self.hang_up(terminal)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, and run the actions that are due."""
+        """Advance the clock and run the actions that are due."""
         self.world.clock.advance(seconds)
         if self.broker.core.scheduler.due_s <= self.world.clock.monotonic_s():
             self.core.post(self.broker.core.scheduler.run)
@@ -131,13 +131,13 @@ class Site:
             links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.detached_consumers]
             assert not links, f"{queue.name} has links still: {links}"
             if queue.contents.expiry is not None:
-                queue.contents.expiry.clean(True)  # expired messages may remain between others for a while
+                queue.contents.expiry.clean(True)  # expired messages may remain among live messages for a while
             seen = (queue.messages, queue.waiting, queue.is_deleted)
             assert seen == (queue.depth + len(queue.contents.delayed), 0, False), f"{queue.name}: {seen}"
 
 
 class Client:
-    """A proton client without a socket, which records all bytes that it sends."""
+    """A proton client without a socket that records all sent bytes."""
 
     def __init__(self, site: Site, container: str = "client") -> None:
         self.site = site
@@ -185,7 +185,7 @@ class Client:
 
 
 def written_by(terminal: Terminal) -> bytes:
-    """Return the next bytes that *terminal* writes; empty if there are none now."""
+    """Return the next bytes that *terminal* writes, or `b""` if no output is pending."""
     said = bytearray()
 
     def send(data: bytes | memoryview) -> int:

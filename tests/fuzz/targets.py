@@ -111,7 +111,7 @@ def _users(data: bytes) -> None:
 
 
 def _topics(data: bytes) -> None:
-    """Check that matching never fails, and that removed patterns match nothing."""
+    """Check that matching does not fail and that removed patterns do not match."""
     patterns = data.decode("latin-1").split("\n")[:8]
     topics: Topics[int] = Topics()
     for number, pattern in enumerate(patterns):
@@ -157,7 +157,7 @@ def _front(data: bytes) -> None:
 
 
 def _engine(data: bytes) -> None:
-    """Make all calls of a terminal on an engine alone, and answer each attach."""
+    """Make all calls of a terminal on an isolated engine and answer each attach."""
     buckets = Buckets(1 << 20)
     engine = Engine("broker", LIMITS, buckets)
     for at in range(0, len(data), 700):

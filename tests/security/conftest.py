@@ -84,7 +84,7 @@ def open_to_all(start_broker: StartBroker) -> RunningBroker:
 
 
 class Certificates:
-    """A CA and the certificates that it signs, in files."""
+    """A CA and its signed certificates, in files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -125,7 +125,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def assert_serves(port: int, wire: Wire | None = None) -> None:
-    """Check that the broker serves other clients: a message passes through it."""
+    """Check that the broker serves other clients: a new connection attaches a sending link and receives credit."""
     with wired(port) as other:
         other.open()
         other.attach("out", 0, "others", sends=True)

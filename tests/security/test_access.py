@@ -90,7 +90,7 @@ def copying(address: str) -> bytes:
 
 
 def attached(wire: Wire, handle: int, address: str, *, sends: bool, browse: bool = False) -> str:
-    """Attach, and return the error condition, or an empty string if the link was accepted."""
+    """Attach a link; return the error condition, or an empty string if the link is accepted."""
     if browse:
         wire.say(
             performative(ATTACH, string(f"l{handle}"), uint(handle), TRUE, NULL, NULL, copying(address), target("me"))
@@ -169,7 +169,7 @@ def test_the_relay_asks_for_each_message(ruled: RunningBroker) -> None:  # A13
 
 
 def disposition(wire: Wire) -> tuple[list[int], bytes]:
-    """Return the first and last delivery of the next disposition, and its body."""
+    """Return the first and last delivery of the next disposition and its body."""
     while True:
         code, _, body = wire.next()
         if code == DISPOSITION:
@@ -266,7 +266,7 @@ VERDICTS: dict[str, tuple[bytes, type[Exception] | None]] = {
 
 
 def walked(content: bytes, cuts: set[int]) -> type[Exception] | None:
-    """Check a message that arrives in pieces, and return the type of the error, or None."""
+    """Check a message that arrives in pieces; return the type of the error, or None."""
     walk = Walk("anna")
     ends = [*sorted(cut for cut in cuts if cut < len(content)), len(content)]
     try:

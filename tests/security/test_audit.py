@@ -34,7 +34,7 @@ AUTH = 1
 
 
 class _Kept(logging.Handler):
-    """A handler that keeps the records in a list."""
+    """A handler that appends records to a list."""
 
     def __init__(self, records: list[logging.LogRecord]) -> None:
         super().__init__()

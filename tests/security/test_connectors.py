@@ -105,7 +105,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
 
 
 def test_a_server_that_goes_on_and_on_while_it_is_answered_is_left() -> None:  # A8
-    """Input that arrives while the password is hashed is held, up to a limit."""
+    """Input that exceeds the limit of bytes held while the password is hashed ends the login."""
     front = ClientHandshake(Identity("anna", "secret"), "mq", secure=True)
     offer = b"\x00\x53\x40\xc0\x13\x01\xe0\x10\x01\xa3\x0dSCRAM-SHA-256"
     answer, _ = front.feed(SASL_HEADER + (len(offer) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + offer)

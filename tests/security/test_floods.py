@@ -180,7 +180,7 @@ def test_nothing_is_kept_of_what_clients_make_up(open_to_all: RunningBroker) -> 
     assert len(header._redelivered) <= header._CACHE_LIMIT
     names = {f"made-up-{kind}{number}" for kind in "cstl" for number in range(90)}
     deadline_s = time.monotonic() + 180
-    while True:  # the last connections may not be closed yet
+    while True:  # the last connections may still be open
         gc.collect()
         names_in = (list(holder) for holder in gc.get_objects() if type(holder) is dict)  # broker threads keep running
         kept = {text for holder in names_in for text in holder if type(text) is str}

@@ -47,7 +47,7 @@ def test_ctl_logs_in_without_mechanisms_of_a_sasl_library(guarded: RunningBroker
 
 def test_client_that_leaves_without_a_mechanism_is_logged(
     guarded: RunningBroker, logged: pytest.LogCaptureFixture
-) -> None:  # usability 1: the log said "No protocol header found"
+) -> None:  # usability 1: the log contained "No protocol header found"
     with pytest.raises(Exception, match=r"(?i)authentication"):
         BlockingConnection(f"127.0.0.1:{guarded.port}", timeout=DEADLINE_S, allowed_mechs="GSSAPI")
     with wired(guarded.port) as wire:

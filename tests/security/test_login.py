@@ -1,4 +1,4 @@
-"""Tests of logins over a real socket: all SASL mechanisms, and malformed or misplaced handshakes."""
+"""Tests of logins over a socket: all SASL mechanisms, and malformed or misplaced handshakes."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_broken_end_of_scram(guarded: RunningBroker, final: bytes) -> None:  #
 
 
 def flow_of(broker: RunningBroker, mechanism: str, user: str) -> tuple[list[tuple[int, int]], bytes]:
-    """Log in with a wrong password, and return the codes and sizes of the broker's frames, and the salt."""
+    """Log in with a wrong password; return the codes and sizes of the frames of the broker, and the salt."""
     client = ScramClient(["SCRAM-SHA-256"], user, "wrong")
     salt, seen = b"", []
     with wired(broker.port) as wire:
@@ -371,7 +371,7 @@ def test_who_does_not_finish_is_dropped(guarded: RunningBroker, monkeypatch: pyt
 
 
 def ending(wire: Wire, password: str) -> bytes:
-    """Log in as anna and attach at once; return the close frame, or an empty string if the link is attached."""
+    """Log in as Anna and attach at once; return the close frame, or `b""` if the link is attached."""
     assert wire.scram("anna", password) == OK
     wanted = (performative(OPEN, string("third")), performative(BEGIN, NULL, uint(0), uint(99), uint(99)))
     wire.send(AMQP)

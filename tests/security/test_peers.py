@@ -98,7 +98,7 @@ def test_a_broker_that_may_not_join_goes_on_alone(start_broker: StartBroker, use
 
 
 def test_a_queue_is_followed_by_who_may_browse_it(start_broker: StartBroker, users_file: str) -> None:
-    """A user who may not browse a queue receives the same error whether or not the queue exists."""
+    """A missing queue is reported as missing only to users who may browse a queue of that name."""
     broker = start(start_broker, users_file, '"browse"', '"orders.*"')
     for user, name, refused in (
         ("ben", "orders.x", "amqp:not-found"),

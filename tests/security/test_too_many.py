@@ -31,7 +31,7 @@ MOST = 2
 
 
 def told(wire: Wire, user: str) -> bytes:
-    """Log in, open and attach at once; return the close frame, or an empty string if the link is attached."""
+    """Log in, open and attach at once; return the close frame, or `b""` if the link is attached."""
     if user:
         assert wire.scram(user, PASSWORDS[user]) == 0
     wire.send(AMQP)
