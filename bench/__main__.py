@@ -70,19 +70,20 @@ WIDTH = 156
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--quick", is_flag=True, help="A round of a moment each: shows that it works, measures nothing.")
+@click.option("--quick", is_flag=True, help="Run short rounds that measure nothing, as a check.")
 @click.option("--json", "as_text", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often all is measured.")
-@click.option("--seconds", default=0.5, show_default=True, type=click.FloatRange(0.001), help="Of one thing's round.")
-@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Leave out the other parts; can be repeated.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Rounds of each measurement.")
+@click.option("--seconds", default=0.5, show_default=True, type=click.FloatRange(0.001), help="Duration of one round.")
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Measure only this part. Repeatable.")
 @click.option(
-    "--messages", default=recovery.DEFAULT_MESSAGES, show_default=True, type=click.IntRange(100), help="To recover."
-)
+    "--messages", default=recovery.DEFAULT_MESSAGES, show_default=True, type=click.IntRange(100),
+    help="Messages to recover.",
+)  # fmt: skip
 @click.option(
     "--backlog", "newcomers", default=members.BACKLOG, show_default=True, type=click.IntRange(100),
-    help="Messages that a newcomer to a cluster is brought.",
+    help="Messages sent to a member that joins a cluster.",
 )  # fmt: skip
-@click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Where to write; on a disk.")
+@click.option("--dir", "directory", type=click.Path(file_okay=False, exists=True), help="Directory of the stores.")
 def main(
     quick: bool,
     as_text: bool,
