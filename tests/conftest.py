@@ -30,10 +30,10 @@ LONGEST = (
     "tools/test_salvage", "cli/test_backup_command", "cluster/test_real", "cluster/test_group_on_corosync",
     "perftest/test_soak", "bench/", "spark/", "docs/", "router/test_two_sites", "recovery/", "hostile/",
 )  # fmt: skip
-"""Parts of the ids of tests. A large exploration of power cuts goes first: it takes what others leave of the cores."""
+"""Parts of test IDs, the longest tests first. Exploration of power cuts is first, as it uses idle cores."""
 _numbers = count()
 _SAID = pytest.StashKey[list[str]]()
-"""What was said since the last report of a test."""
+"""Key of the texts that were passed to `tell` since the last report of a test."""
 
 
 _not_checked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]  # a test's own settings reset these
@@ -73,7 +73,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     said = item.config.stash[_SAID]
-    report.said = said[:]  # type: ignore[attr-defined]  # it goes to the process that reports with all the rest
+    report.said = said[:]  # type: ignore[attr-defined]  # sent to the reporting process with the report
     said.clear()
     return report
 

@@ -1,10 +1,10 @@
 """Costs of tests, and the list of long tests that only thorough runs include.
 
 With `CAIRN_COSTS=FILE` a run appends one line for each test: ID, seconds, CPU seconds of its process and of the
-children that it waited for. `python -m tests.costs FILE` creates `long_tests.txt` from such a file: test functions of
-which one case takes `LONG_CPU_S` of CPU, or `LONG_S` by the clock (divided by the second argument, where other programs
-slowed the run down). An ordinary run of all tests deselects them and reports it; a run of named files or folders never
-does. At least one case of each file remains, unless it is listed by hand; each folder keeps ordinary tests.
+children that it waited for. `python -m tests.costs FILE` creates `long_tests.txt` from such a file: test functions with
+a case that takes `LONG_CPU_S` of CPU time or `LONG_S` of wall-clock time (divided by the second argument, if other
+programs slowed the run down). An ordinary run of all tests deselects and reports them; a run of named files or folders
+includes them. At least one case of each file remains, unless it is listed by hand; each folder keeps ordinary tests.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.harness.thorough import THOROUGH
 LONG_CPU_S = 1.0
 LONG_S = 3.0
 MOST_OF_ONE = 10
-"""Of a file's cheapest function only one case is left if all together take so many times as long."""
+"""Cost of a file's cheapest function, in long tests, from which only one of its cases is kept."""
 LIST = Path(__file__).parent / "long_tests.txt"
 SCALED = "amount("
-"""A file with this in it does less in an ordinary run by itself."""
+"""Text in files that reduce their work in ordinary runs; their tests are not listed."""
 
 
 def function_of(nodeid: str) -> str:
-    """Return the ID without its parameters."""
+    """Return a test ID without its parameters."""
     return nodeid.partition("[")[0]
 
 
@@ -55,7 +55,7 @@ def _running_cpu_s() -> float:
                 stat = Path("/proc", entry, "stat").read_text()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            fields = stat.rpartition(")")[2].split()  # from the third field, the state, on; see proc(5)
+            fields = stat.rpartition(")")[2].split()  # fields from the third one (state), see proc(5)
             children[int(fields[1])].append(int(entry))
             ticks[int(entry)] = sum(map(int, fields[11:15]))
     total, waiting = 0, children[os.getpid()]
@@ -98,7 +98,7 @@ def leave_out_long(config: pytest.Config, items: list[pytest.Item]) -> None:
 def long_of(lines: list[str], slowdown: float = 1.0) -> list[str]:
     """Return the lines of `long_tests.txt` for the costs of a run that other programs slowed down by *slowdown*."""
     cases: dict[str, dict[str, float]] = defaultdict(dict)
-    """Function to what its cases take, as a part of what makes one long."""
+    """Costs of the cases of each function, relative to those of a long test."""
     for line in lines:
         nodeid, seconds, cpu = line.split("\t")
         share = max(float(cpu) / LONG_CPU_S, float(seconds) / slowdown / LONG_S)

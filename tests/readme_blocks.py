@@ -17,12 +17,12 @@ class Block(NamedTuple):
     """A fenced code block."""
 
     page: str
-    """Its path, from docs, such as "tutorials/topics.md"; or README.md."""
+    """Path relative to docs, such as "tutorials/topics.md", or README.md."""
     section: str
-    """The heading above it."""
+    """Heading above the block."""
     language: str
     title: str
-    """A file name, or a terminal such as "Terminal 1"; often empty."""
+    """Name of a file or of a terminal such as "Terminal 1"; often empty."""
     text: str
 
     @property

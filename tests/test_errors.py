@@ -22,7 +22,7 @@ def test_errors_can_be_pickled(error: CairnError) -> None:
 
 
 def test_nobody_is_told_to_install_an_unpublished_name() -> None:  # usability 3
-    """Texts do not recommend to install `cairnmq` from an index, where others could register this name."""
+    """No text recommends installing `cairnmq` from an index, where third parties could register this name."""
     root = Path(__file__).parent.parent
     pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md"), *root.glob("docs/*/*.ipynb")]
     sources = list((root / "typings/cairnmq").glob("*/**/*.py"))

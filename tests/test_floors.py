@@ -22,7 +22,7 @@ def target_of(path: Path, node: ast.ImportFrom) -> str:
 
 
 VERSION = ""
-"""The package itself, which has the version and imports nothing."""
+"""Name of the package itself, which has the version and imports nothing."""
 
 
 def imported_floors(path: Path) -> set[tuple[str, int]]:
@@ -65,13 +65,13 @@ def test_floors_are_packages_and_linked_for_type_checkers() -> None:
 
 
 def test_files_do_not_import_each_other_in_a_circle() -> None:
-    """No cycle of files exists at run time; imports for type checkers only are ignored."""
+    """Files have no import cycles at run time; imports for type checkers only are ignored."""
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
     known = set(names.values())
     edges: dict[str, set[str]] = {}
     for path, here in names.items():
         edges[here] = set()
-        for node in ast.parse(path.read_text()).body:  # top level: not under `if TYPE_CHECKING`
+        for node in ast.parse(path.read_text()).body:  # top level only, without `if TYPE_CHECKING`
             if isinstance(node, ast.ImportFrom) and node.level:
                 target = target_of(path, node)
                 edges[here] |= known & {target, *(f"{target}.{alias.name}" for alias in node.names)}

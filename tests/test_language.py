@@ -56,7 +56,7 @@ MESSAGES = {"say invalid or not a": r"\b(?:it|that|which|X) is no (?!longer)\w|\
 ELLIPTIC = re.compile(
     r"(?:The same|One of|As|It|Its|It's|He|They|Their|Of|What|Who|Whose|Whom|Which|Whether|Where|How|Why)\b"
 )
-"""First words of docstrings that need their surroundings to be understood."""
+"""First words of docstrings that depend on their context."""
 _FENCE = re.compile(r"^ *```.*?^ *```[^\n]*$|<!--.*?-->", re.M | re.S)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)\s]*\)")

@@ -1,8 +1,8 @@
 """Time limit of a thorough run; long tests that would begin after it are skipped and reported.
 
-`CAIRN_MINUTES=N` sets it, as in `.ci/run`. It counts from the start of each test process. Without it, each test is
-run, as in ordinary runs. A slow machine thus runs fewer long tests but all others; the summary has their number, and
-`-rs` lists them.
+`CAIRN_MINUTES=N` sets the limit, as in `.ci/run`; it applies from the start of each test process. Without the variable,
+no test is skipped. A slow machine thus runs fewer long tests, but all other tests. The summary has the number of
+skipped tests, and `-rs` lists them.
 """
 
 from __future__ import annotations

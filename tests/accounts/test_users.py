@@ -27,7 +27,7 @@ def test_it_is_written_for_nobody_else_whatever_the_umask(tmp_path: Path, umask:
     before = os.umask(umask)
     try:
         add(path, "anna")
-        path.chmod(0o644)  # as by another program
+        path.chmod(0o644)  # as if changed by another program
         add(path, "ben")
     finally:
         os.umask(before)
@@ -104,7 +104,7 @@ def test_a_change_is_seen_and_a_broken_file_lets_nobody_in(tmp_path: Path) -> No
 
 
 def test_who_there_is_can_not_be_told_by_asking() -> None:  # A10
-    """An unknown name gets a constant salt of its own and the usual number of iterations, also after a restart."""
+    """Unknown names get distinct, constant salts and the usual number of iterations, also after a restart."""
     known = users.parse(users.render(users.Users(bytes(32), {"anna": KEPT})), "users")
     first, again, other = known.find("nobody"), known.find("nobody"), known.find("noone")
     assert first.salt == again.salt != other.salt

@@ -1,4 +1,4 @@
-"""Typed decoding of JSON: values, and errors that name the place, the value and the reason."""
+"""Tests of typed JSON decoding: values, and errors that name the place, the value and the reason."""
 
 from __future__ import annotations
 

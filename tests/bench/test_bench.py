@@ -38,7 +38,7 @@ SECTIONS = {
     "broker, transient": "alone",
     "client alone, no broker": "",
 }
-"""Of the broker, with their yardsticks."""
+"""Yardsticks of the sections about the broker."""
 
 
 def run(*arguments: str) -> str:

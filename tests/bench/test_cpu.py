@@ -23,7 +23,7 @@ input()
 
 
 def test_a_process_that_ended_unwaited_for_is_counted() -> None:
-    """The CPU time of a process that nobody waited for is counted, and still is after its parent has ended."""
+    """The CPU time of an ended process that its parent did not wait for counts, also after the end of the parent."""
     with CpuClock() as clock:
         before_s = clock.cpu_s()
         with subprocess.Popen([sys.executable, "-c", _BURNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:

@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FLOORS: dict[str, list[str]] = CONFIG["tool"]["floors"]
 SUBPACKAGES: dict[str, list[str]] = CONFIG["tool"].get("subpackages", {})
-"""Per floor, its sub-packages from the lowest to the highest."""
+"""Sub-packages of each layer, from the lowest to the highest."""
 
 GROUND = ("base.", "amqp.ports", "amqp.connector_target", "amqp.codec.", "journal.", "store.")
-"""Everybody may import these."""
+"""Prefixes of modules in the lowest layers, which any number of modules may import."""
 Graph = Mapping[str, set[str]]
 
 

@@ -24,7 +24,7 @@ sender and forwards the message.
 """
 ROLES = {"worker": "Worker, which also plays the core", "flusher": "Flusher"}
 FIRST = "Terminal.feed"
-"""Takes what was read from the socket. Entries before it are the end of the turn of the message before."""
+"""Function that receives bytes read from the socket. Entries before it end the turn of the previous message."""
 
 
 def section(thread: str, trace: Trace) -> str:

@@ -30,15 +30,15 @@ KNOWN_CLIMBS = (HERE / "known_climbs.txt").read_text().splitlines()
 COMPOSITION_ROOTS = {
     "broker.broker", "cluster.member", "broker_plugin.run", "cli.main", "recovery.recover",
 }  # fmt: skip
-"""They build what others use: they may import as much as they need."""
+"""Modules that connect the components, and may import any number of modules."""
 MOST_IMPORTS = 16
-"""By a file that is no composition root."""
+"""Maximum number of imports of a file that is not a composition root."""
 MOST_FILES = 16
-"""In one package, its `__init__` included."""
+"""Maximum number of files in a package, including its `__init__`."""
 MOST_LINES = 3000
-"""In one package, those of its sub-packages not counted."""
+"""Maximum number of lines in a package, excluding its sub-packages."""
 MOST_FOLDERS = 16
-"""With code, at the top level."""
+"""Maximum number of folders with code at the top level."""
 BESIDE = ("bench", "tests")
 """Folders with code beside the product."""
 

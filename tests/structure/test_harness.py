@@ -1,4 +1,4 @@
-"""Check that tests import helpers from `tests.harness`, and never from each other."""
+"""Tests that test files import helpers from `tests.harness`, and never from each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from .modules import ROOT
 
 RUNNERS = {"tests/cluster/test_simulation.py", "tests/clients/test_transactions_in_a_cluster.py"}
-"""They run the properties of other files again, in other surroundings."""
+"""Test files that run the properties of other files under other conditions."""
 FILES = sorted(ROOT.glob("tests/**/*.py"))
 
 

@@ -23,7 +23,7 @@ RELATIVE = re.compile(r"(The same|One of them|What|Who|Whose|Whom|Whether|Where|
 """First words of docstrings that do not stand alone."""
 PARTICIPLE = re.compile(r"\w+(ing|ings)$")
 NOUNS = {"wiring", "settings", "routing", "string", "ring", "paging", "staging", "scheduling"}
-"""Names that end as participles do, and are nouns of the field."""
+"""Nouns of the field that end like participles."""
 
 
 @cache
@@ -50,12 +50,12 @@ def is_self(node: ast.expr, name: str) -> bool:
 
 
 def through(name: str, floors: tuple[str, ...]) -> int:
-    """Count uses of `self.NAME.anything`."""
+    """Count uses of attributes of `self.NAME`."""
     return sum(isinstance(node, ast.Attribute) and is_self(node.value, name) for node in nodes(floors))
 
 
 def branches_on_replication() -> int:
-    """Count lines of code in broker and management that ask whether a queue is replicated, or for a cluster."""
+    """Count lines of code in broker and management that check for a replicated queue or for a cluster."""
     found = set()
     for module, tree in trees().items():
         if module.partition(".")[0] not in ("broker", "management"):
@@ -139,7 +139,7 @@ MEASURES: dict[str, tuple[Callable[[], int], int, int]] = {
     "class names in three modules": (lambda: len(repeated_class_names(3)), 0, 0),
     "lines": (lambda: lines_of([one for one in MODULES if not one.startswith("console.")]), 92_013, 82_400),
 }
-"""By name: how it is measured, its limit, and its goal.
+"""Measures by name: function, limit and goal.
 
 The goal of "lines" is the number before the inner structure was changed, when `bench/` was counted, too (78,151 without
 it). The limit leaves room for features that were added since then, which `docs/decisions` 0096 lists with their lines.

@@ -17,13 +17,13 @@ from .modules import ROOT
 from .tracing import Figures, Trace, traced
 
 MOST = {"calls": 96, "files": 28, "stays": 70, "climbs": 18}
-"""The figures of one message that is put and delivered.
+"""Limits of the figures of one message that is enqueued and delivered.
 
-A flush that ends while its worker still plays the core saves about 13 calls. These are the figures without that luck.
+A flush that ends while its worker still plays the core saves about 13 calls, which the limits do not assume.
 """
 
 BY_CHANCE = 6
-"""Files that a message passes or not, as threads happen to run."""
+"""Number of files that a message passes or not, depending on the timing of threads."""
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,15 @@ LAYERS = list(FLOORS)
 
 
 class Entry(NamedTuple):
-    """The entry into one function."""
+    """An entry into a function."""
 
     path: str
-    """Below the product's root."""
+    """Path of the file below the product's root."""
     function: str
 
 
 Trace = dict[str, list[Entry]]
-"""By the name of the thread."""
+"""Entries by thread name."""
 
 
 class Recorder:
