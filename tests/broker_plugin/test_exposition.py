@@ -1,4 +1,4 @@
-"""The table of metrics follows Prometheus' conventions, and docs/reference/metrics.md is that table."""
+"""Tests that metrics follow Prometheus' conventions, and that docs/reference/metrics.md equals their table."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_only_so_many_queues_have_series_of_their_own_and_totals_never_go_back()
 
 
 def test_dynamic_nodes_have_series_only_if_a_pattern_names_them() -> None:
-    """Reply queues exist only as long as their clients, and each one would create a permanent series."""
+    """Dynamic nodes have series only if a pattern matches: each client's reply queue would add a permanent series."""
     world = World(1)
     for name in ("orders", "dynamic-1", "dynamic-2"):
         world.broker.nodes.add_queue(name, {})

@@ -192,7 +192,7 @@ def test_response_that_is_not_read_logs_no_traceback(
         server.show(Gauge(f"wide_{number}", "x" * (1 << 20), registry=None))
     try:
         with request_page(port_of(server)):
-            assert b" 200 " in asked(port_of(server), path="/health")  # accepted later
+            assert b" 200 " in asked(port_of(server), path="/health")  # accepted after that connection
             wait_until(lambda: threading.active_count() <= before)
     finally:
         server.stop()

@@ -28,7 +28,7 @@ from tests.harness.router.held_core import core_held_up
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to/systemd.md"
 WATCHDOG_S = 0.4
-"""A keep-alive is due each 0.1 s."""
+"""Watchdog timeout, for which the broker sends a keep-alive every 0.1 s."""
 SILENT_S = 3 * WATCHDOG_S
 KEEP_ALIVE = "WATCHDOG=1"
 
@@ -124,7 +124,7 @@ def test_a_broker_whose_core_hangs_is_not_alive(tmp_path: Path) -> None:
 
 def test_the_unit_file_of_the_page_starts_a_broker() -> None:
     """The documented unit file uses existing options, the notify type, and a watchdog interval of at least 30 s."""
-    unit = ConfigParser(interpolation=None, strict=False)  # systemd allows a key more than once
+    unit = ConfigParser(interpolation=None, strict=False)  # systemd permits repeated keys
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(PAGE.read_text().partition("```ini")[2].partition("\n")[2].partition("```")[0])
     service = unit["Service"]

@@ -11,9 +11,9 @@ from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
 
 OWNERS = 400
-"""Their selectors take a second or more to be compiled, so that most of them wait when the broker is stopped."""
+"""Number of owners whose selectors take a second or more to compile, so that most wait when the broker is stopped."""
 ROUNDS = 8
-"""A stop may come just when a thread rests, and then there is nothing to be dropped."""
+"""Number of stops, as a stop that coincides with an idle thread drops no work."""
 Begin = Callable[[RunningBroker, Callable[[], None]], None]
 
 
@@ -44,5 +44,5 @@ def test_a_broker_stops_cleanly_while_work_is_put_off(begin: Begin) -> None:
             running._post(begin, running, begun.set)
             assert begun.wait(60)
         finally:
-            running.stop()  # raises what the core failed with
+            running.stop()  # raises the error of a failed core
         assert running.failure is None

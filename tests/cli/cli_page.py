@@ -56,7 +56,7 @@ def sections(command: click.Command, path: tuple[str, ...], context: click.Conte
 
 
 def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-    """Yield each command at or below *command* that is no group, with its path."""
+    """Yield each command at or below *command* that is not a group, with its path."""
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             yield from leaves(below, (*path, name))
@@ -65,7 +65,7 @@ def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def is_common(param: click.Parameter, option: str) -> bool:
-    """Return whether *param* is the common *option*; other options may have its name."""
+    """Return whether *param* is the common *option*; other options may have the same name."""
     return option in param.opts and isinstance(param, SubjectOption) and (param.is_common or option == "--color")
 
 

@@ -57,7 +57,7 @@ class Traffic:
         self.confirmed: set[int] = set()
         self.taken: set[int] = set()
         self.surely_taken: set[int] = set()
-        """The broker knows that: what was sent behind the accept is confirmed."""
+        """Messages surely dequeued by the broker, as a message sent after their accept is confirmed."""
         self.sent = 0
         self.failure: BaseException | None = None
         self._stop = threading.Event()
@@ -74,7 +74,7 @@ class Traffic:
                 sender.send(Message(body=body(self.sent), durable=True))
                 self.confirmed.add(self.sent)
                 self.surely_taken |= self.taken
-                if self.sent % 10:  # the backlog grows slowly, so that old containers are emptied
+                if self.sent % 10:  # the backlog grows slowly, so that old containers become empty
                     message = receiver.receive(timeout=DEADLINE_S)
                     self.taken.add(number_of(message.body))
                     receiver.accept()
@@ -279,7 +279,7 @@ def test_bars_are_shown_on_a_terminal_only(tmp_path: Path) -> None:
             while piece := os.read(terminal, 4096):
                 shown += piece
         except OSError:
-            pass  # a closed terminal raises this
+            pass  # raised when the terminal is closed
         assert process.stdout is not None
         assert json.loads(process.stdout.read())["messages"] == 0
     os.close(terminal)

@@ -77,7 +77,7 @@ def test_a_second_broker_on_a_store_is_refused(tmp_path: Path) -> None:
     with broker(tmp_path / "data") as running:
         refused = one_line(run("broker", "--store-dir", str(tmp_path / "data"), "--port", "0"))
         assert f"another broker has it (process {running.process.pid})" in refused
-        BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S).close()  # the first one never noticed
+        BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S).close()  # the first broker is not affected
 
 
 def test_a_port_in_use_is_refused_before_the_store_is_touched(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_disk_too_small_for_a_journal_is_one_line(tmp_path: Path) -> None:
     result = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, timeout=DEADLINE_S)
     assert "no space left" in one_line(result)
     assert not list((tmp_path / "data" / "journal").glob("*.cairn*")), "a container that can't be made leaves no file"
-    with broker(tmp_path / "data") as running:  # with more space, it starts
+    with broker(tmp_path / "data") as running:  # with more space, the broker starts
         assert running.stop() == 0
 
 

@@ -22,7 +22,7 @@ READING = ("Store", "History", "Analyze")
 ENDING = {
     "delete", "purge", "unbind", "close", "promote", "resynchronize", "commit", "rollback", "cancel", "forget",
 }  # fmt: skip
-"""The verbs of `ctl` that delete or replace something."""
+"""Verbs of `ctl` that delete data or end something."""
 
 
 def found(name: str) -> click.Command:
@@ -74,7 +74,7 @@ def test_command_has_the_common_options_in_sections(path: str) -> None:
 
 
 def test_common_option_is_accepted_by_each_group_above_its_command() -> None:
-    """Each group above a command accepts its common options, as docs/reference/cli.md states for `config show`."""
+    """Groups accept the common options of their commands, as docs/reference/cli.md states for `config show`."""
     common = {param.name for param in cairnmq.params if isinstance(param, SubjectOption) and param.is_common}
     missing = []
     for path, command in EVERY.items():

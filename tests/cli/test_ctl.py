@@ -38,7 +38,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def ctl(running: BrokerProcess, *arguments: str, status: int = 0) -> str:
-    if not status:  # in this process, which is quicker
+    if not status:  # in this process, which is faster
         command = ["ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", *arguments]
         result = CliRunner().invoke(cairnmq, command)
         assert (result.exit_code, result.stderr) == (0, ""), result
@@ -141,7 +141,7 @@ def test_clients_are_told_and_closed(running: BrokerProcess) -> None:
     assert document(running, "connections", "show", identity)["links"] == 1
     ctl(running, "connections", "close", identity, "--reason", "lunch")
     while identity in [one["identity"] for one in document(running, "connections", "list")]:
-        pass  # its worker closes it after the answer; the test's limit of time ends a wait in vain
+        pass  # the worker closes the connection after the response; the test's timeout limits the wait
 
 
 def test_broker_store_and_transactions(running: BrokerProcess) -> None:

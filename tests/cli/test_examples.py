@@ -33,7 +33,7 @@ EXECUTED = {
     ("reference/python.md", "Journals as Arrow tables"): "tests/docs/test_pages.py",
     ("reference/stores.md", "Simulation of crashes"): "tests/recovery/test_simulated_store.py",
 }
-"""Where the sh and python blocks of a section are executed."""
+"""Tests that execute the sh and python blocks of a section."""
 _OTHER_HOSTS = "it names brokers on other hosts; test_pages.py checks its options"
 _LATER = "it depends on a store and an archive of the reader; test_pages.py checks its options"
 NOT_EXECUTED = {
@@ -65,7 +65,7 @@ NOT_EXECUTED = {
     ("reference/stores.md", "A store of your own"): "a skeleton for another package; tests/store derives the class",
     ("reference/store-tools.md", "sql"): f"{_LATER}; tests/tools/test_sql.py",
 }
-"""Why the blocks of a section are not executed as they are."""
+"""Reasons why the blocks of a section are not executed unchanged."""
 _COMMAND = re.compile(r"(?:venv/bin/)?(?:cairnmq|pip) ", re.M)
 
 
@@ -101,7 +101,7 @@ def test_every_example_is_executed_or_says_why_not() -> None:
     assert sorted(set(known) - found) == [], "no such example any more"
 
 
-def test_management_example_can_be_repeated(tmp_path: Path) -> None:  # usability 5: it failed where the queue existed
+def test_management_example_can_be_repeated(tmp_path: Path) -> None:  # usability 5: failed if the queue existed
     [program] = page("reference/management.md")
     with broker(tmp_path / "data") as running:
         first, again = (python(program.text, running.port, tmp_path) for _ in range(2))
@@ -137,7 +137,7 @@ def test_python_client_ends_with_one_line_without_a_broker(tmp_path: Path) -> No
             assert (done.returncode, done.stderr.count("\n"), done.stderr.endswith(text)) == (1, 1, True), done.stderr
 
 
-def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: they got only 37
+def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: only 37 was shown
     program = page("reference/clients.md")[3].text
     with broker(tmp_path / "data") as running:
         [create] = section("reference/clients.md", "Rejected messages")[0].commands

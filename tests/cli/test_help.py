@@ -22,11 +22,11 @@ from cairnmq.cli.run.broker import broker as broker_command
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 MOST_CHARACTERS = 50
-"""Of a short help, so that no list of commands cuts it."""
+"""Maximum length of a short help text, so that lists of commands do not truncate it."""
 
 
 SENTENCES = re.compile(r"\S(.*\S)?\.(  \[default: [^]]+\])?", re.DOTALL)
-"""The help of an option, which ends with a period. A default that click can't know follows it."""
+"""Help text of an option: sentences with periods, and a default value that click can't determine."""
 
 
 def every_command(group: click.Group = cairnmq, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -167,7 +167,7 @@ def ctl(running: BrokerProcess) -> list[str]:
 
 
 def test_names_are_completed_by_the_broker(running: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cairnmq.cli.manage.completion.DEADLINE_S", 60.0)  # a busy machine
+    monkeypatch.setattr("cairnmq.cli.manage.completion.DEADLINE_S", 60.0)  # for busy machines
     url = f"127.0.0.1:{running.port}"
     assert completed("ctl", "--url", url, "queues", "peek", "ord") == {"orders", "orders.dead"}
     assert completed("ctl", "--url", url, "exchanges", "show", "amq.t") == {"amq.topic"}

@@ -168,7 +168,7 @@ def test_console_without_its_certificate_is_not_announced(
 
 
 def fail(number: int) -> None:
-    """Fail as a read of a file does, with that error of the system."""
+    """Raise the error of a failed file read, caused by an `OSError` with *number*."""
     try:
         raise OSError(number, os.strerror(number))
     except OSError as error:

@@ -25,9 +25,9 @@ HEAVY = [
 ]  # fmt: skip
 CHEAPEST = CHEAP[:3]
 SLOW_TO_IMPORT = {"importlib.metadata", "difflib", "csv", "json", "socket", "cairnmq.amqp"}
-"""Modules that take milliseconds each, which version and help need not."""
+"""Modules that take milliseconds to import, and that version and help do not need."""
 MOST_CPU_S = 0.15
-"""Of a start, on an idle machine. The test allows four times as much: it runs beside others."""
+"""Maximum CPU time of a start on an idle machine. The test permits four times as much, as it runs beside others."""
 
 
 def imported_by(*arguments: str) -> set[str]:
@@ -118,11 +118,11 @@ def test_ctrl_c_before_the_command_exits_with_130_unless_it_is_ignored(module: s
 
 @pytest.mark.parametrize("arguments", [["verify", "x"], ["verify", "--help"]], ids=" ".join)
 def test_ctrl_c_while_a_command_is_imported_has_a_status_of_its_own(arguments: list[str]) -> None:
-    """Ctrl-C during an import has status 130, and not 1, which means that a problem was found."""
+    """Ctrl-C during an import causes status 130, and not 1, which means that a problem was found."""
     program = (
         "import os, signal, sys\n"
         "from cairnmq.cli.main import main\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it is ignored in the background of a shell
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background processes of a shell ignore it
         "class Interrupts:\n"
         "    def find_spec(self, name, path, target=None):\n"
         "        if name == 'cairnmq.cli.store.verify':\n"

@@ -205,7 +205,7 @@ def calls_without_event(tree: ast.Module) -> list[int]:
     """Return the lines of calls of loggers that may log at WARNING or above, and name no event."""
     found = {}
     scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))]
-    for scope in scopes:  # the functions within a function follow it
+    for scope in scopes:  # a nested function follows its outer function
         for node in ast.walk(scope):
             match node:
                 case ast.Call(func=ast.Attribute(value=of, attr=name)) if name in METHODS:

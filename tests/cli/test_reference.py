@@ -15,11 +15,11 @@ from . import cli_page
 ROOT = Path(__file__).parents[2]
 ERRORS = (ROOT / "docs/reference/errors.md").read_text()
 _OTHER = re.compile(r"(?::list|:map|:binary|-transactions|:multi-\w+-per-\w+)$")
-"""Types and capabilities, which look like conditions."""
+"""Types and capabilities with names like those of conditions."""
 
 
 OF_PROTON = {"amqp:connection:framing-error", "amqp:session:window-violation"}
-"""Conditions that the library finds, not this code."""
+"""Conditions that proton detects, not this code."""
 
 
 def rows(prefix: str) -> list[str]:

@@ -70,7 +70,7 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
             ctl = ("ctl", "--timeout", "60", "--url", f"127.0.0.1:{one.port}")
             cairnmq(*ctl, "queues", "create", name)
             cairnmq(*ctl, "exchanges", "bind", "amq.fanout", name)
-        peer = Peer(one.port)  # connects after those processes, as it sends no keep-alives meanwhile
+        peer = Peer(one.port)  # connects after the commands, during which it would send no keep-alives
         sender = peer.sender("orders")
         sizes = [10, 70_000, 200_000, 10, 0, 1000]
         sent = [Message(id=f"m{n}", body=bytes([n]) * size, durable=True) for n, size in enumerate(sizes)]
@@ -102,7 +102,7 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         assert "elsewhere" not in queues
         cairnmq(*again, "--create", "--count", "2", "--rate", "1000")
         assert bare(taken(two.port, "elsewhere", 2)) == expected[3:5]
-        # messages dequeued since this point in time are on the queue as of it, and can be sent again
+        # messages dequeued after this point in time are on the queue as of it, and can be sent again
         moment = found[-1]["lsn"] + 1
         resend = ("as-of", tmp_path / "one", moment, "--queue", "orders", "--resend", to, "--json")
         told = json.loads(cairnmq(*resend, "--skip", 1).stdout.splitlines()[-1])["sent"]
@@ -174,7 +174,7 @@ def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
         peer.put(peer.sender("orders"), range(300))
         peer.close()
         command = ["replay", str(tmp_path / "one"), "--to", f"amqp://127.0.0.1:{two.port}"]
-        running = subprocess.Popen(  # at a rate low enough that it cannot end before it is interrupted
+        running = subprocess.Popen(  # at a low rate, so that the command does not end before the signal
             [CAIRNMQ, *command, "--rate", "10"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         watching = Peer(two.port)

@@ -162,7 +162,7 @@ def test_what_was_confirmed_survives_kills(tmp_path: Path) -> None:
             connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
             sender = connection.create_sender("orders")
             killer = threading.Timer(random.uniform(0, LATEST_S), running.process.kill)
-            if life % 2:  # the others are killed only when something was confirmed
+            if life % 2:  # other runs are killed after the first confirmation
                 killer.start()
             try:
                 while True:

@@ -119,7 +119,7 @@ def test_a_server_that_dies_does_not_end_message_service(server: Server, store: 
         assert receive(running, "new") == "there"
         server.stop()
         try:
-            assert running.stop() == 0  # it does not need SQL for that
+            assert running.stop() == 0  # the stop does not need SQL
         finally:
             server.start()
         assert "se-cret" not in "".join(running.lines)
