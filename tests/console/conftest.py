@@ -51,14 +51,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def login(served: Served) -> Iterator[Callable[[str], ApiClient]]:
-    """Log a user in, and out after the test."""
+    """Yield a function that logs a user in; log out after the test."""
     clients = []
 
     def log_in(user: str) -> ApiClient:
         client = ApiClient(served.port)
         until_s = time.monotonic() + DEADLINE_S
         reply = client.login(user, f"{user}-password")
-        while reply.status == 503 and time.monotonic() < until_s:  # the machine is so busy that the login took 10 s
+        while reply.status == 503 and time.monotonic() < until_s:  # the login took 10 s on a busy machine
             reply = client.login(user, f"{user}-password")
         assert reply.status == 201, reply
         clients.append(client)

@@ -28,7 +28,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """Return the page with the present table."""
+    """Return the page with the current table."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     return before + BEGIN + table() + END + rest.partition(END)[2]
 

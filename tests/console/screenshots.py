@@ -31,13 +31,13 @@ PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("users", DESKTOP, "light", ("users",)),
     ("phone", PHONE, "light", DEAD),
 )
-"""Name, width, color scheme and address; a part with a question mark is the query."""
+"""Screenshots: name, width, color scheme, and parts of the address; a part with a question mark is the query."""
 CLUSTER = "cluster"
-"""The name of the picture of a cluster."""
+"""Name of the screenshot of a cluster."""
 
 
 def take(console: ConsolePage, path: Path) -> None:
-    """Write what the window shows."""
+    """Write a screenshot of the window to *path*."""
     console.page.mouse.move(0, 0)
     console.page.wait_for_function("() => document.querySelectorAll('.toast').length === 0")
     picture.take(console.page, path)
@@ -48,7 +48,7 @@ def path_in(directory: Path, name: str) -> Path:
 
 
 def take_shop(directory: Path) -> None:
-    """Write all pictures but that of the cluster."""
+    """Write all screenshots except that of the cluster."""
     with (
         tempfile.TemporaryDirectory() as place,
         chromium() as browser,
@@ -63,7 +63,7 @@ def take_shop(directory: Path) -> None:
 
 
 def take_cluster(directory: Path) -> None:
-    """Write the page of a cluster, one of whose members was stopped."""
+    """Write the screenshot of a cluster with a stopped member."""
     with tempfile.TemporaryDirectory() as place, cluster_site(Path(place)) as site, site.browser(1) as browser:
         site.fill()
         site.scenario.brokers[3].stop()

@@ -22,7 +22,7 @@ from tests.harness.process import DEADLINE_S
 
 READER = "cairnmq.console.history.worker"
 QUESTIONS = 50
-"""About the history, at once."""
+"""Number of parallel requests about the history."""
 NAMES = [
     "<script>alert(1)</script>", "=cmd|' /C calc'!A0", "\u202egpj.exe", "\u0000", "a\r\nSet-Cookie: x=1",
     "../../etc/passwd", "e\u0301", "\ufeff", "%2e%2e%2f", "x" * 4096, "\U0001f9ff" * 64, "--", "queue;drop", "a/b?c#d",
@@ -31,7 +31,7 @@ NAMES = [
 
 @pytest.fixture
 def events(root: ApiClient) -> Iterator[Callable[[], tuple[int, HTTPConnection]]]:
-    """Open a stream of events; returns its status and its connection."""
+    """Yield a function that opens a stream of events and returns its status and its connection."""
     with ExitStack() as stack:
 
         def open_stream() -> tuple[int, HTTPConnection]:

@@ -142,7 +142,7 @@ def test_handshakes_of_tls_are_bounded(tmp_path: Path) -> None:
 
 @pytest.fixture
 def held(served: Served) -> Iterator[Callable[[bytes], socket.socket]]:
-    """Connect, send something, and hold the connection; what the server does not take is not sent."""
+    """Yield a function that connects, sends data as far as the server reads it, and keeps the connection open."""
     with ExitStack() as stack:
 
         def hold(said: bytes) -> socket.socket:
@@ -226,7 +226,7 @@ def test_large_pages_that_are_not_read_keep_little_memory(
     tell(f"{MOST_CONNECTIONS} pages of 6 MB that are not read: the console grew by {growth_bytes / (1 << 20):.1f} MiB")
     for one in unread:
         one.close()
-    wait_until(lambda: root.api("DELETE", "/queues/large").status < 300)  # the requests above waited before it
+    wait_until(lambda: root.api("DELETE", "/queues/large").status < 300)  # delayed by the requests above
     assert growth_bytes < MOST_GROWTH_BYTES
 
 

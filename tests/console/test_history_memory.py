@@ -40,7 +40,7 @@ who = ["anna", "berta"]
 may = ["*"]
 """
 MOST_GROWTH_BYTES = 64 << 20
-"""Of one reader, for 90 MB more journal."""
+"""Maximum memory growth of one reader if the journal is 90 MB larger."""
 
 
 TRACE = "/history/trace?message_id=never-sent"
@@ -96,7 +96,7 @@ def own_bytes(pid: int) -> int:
 
 @contextmanager
 def served(directory: Path, size_bytes: int) -> Iterator[tuple[BrokerProcess, list[ApiClient]]]:
-    """Yield a broker with a journal of that size, and the sessions of its users."""
+    """Yield a broker with a journal of *size_bytes*, and the sessions of its users."""
     directory.mkdir()
     fill(directory / "store", size_bytes)
     write_users(directory / "users", {user: f"{user}-password" for user in USERS})
@@ -107,7 +107,7 @@ def served(directory: Path, size_bytes: int) -> Iterator[tuple[BrokerProcess, li
 
 
 def peak_of(process: BrokerProcess, clients: list[ApiClient], *paths: str) -> Peak:
-    """Return the largest memory while each client asks one question."""
+    """Return the peak memory while each client sends one request."""
     sizes: dict[int, int] = {}
     console_bytes = readers = 0
     is_first = False
@@ -119,7 +119,7 @@ def peak_of(process: BrokerProcess, clients: list[ApiClient], *paths: str) -> Pe
             pids = descendants(process.process.pid, READER)
             readers = max(readers, len(pids))
             for pid in pids:
-                with suppress(OSError, StopIteration):  # it has ended
+                with suppress(OSError, StopIteration):  # the process has ended
                     sizes[pid] = max(sizes.get(pid, 0), own_bytes(pid))
                     is_first |= Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == FIRST_TO_END
             console_bytes = max(console_bytes, own_bytes(console))

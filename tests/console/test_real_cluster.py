@@ -18,7 +18,7 @@ from tests.harness.console.cluster_site import ClusterSite, cluster_site
 NODES = (1, 2, 3)
 LONG = b"x" * 200_000
 COUNT = 100
-"""Messages of `LONG` bytes that a member lacks when it comes back: so many that the transfer takes a while."""
+"""Number of messages with the body `LONG` that a returning member lacks, so that the state transfer takes time."""
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -166,5 +166,5 @@ def test_page_shows_a_killed_member_until_it_is_back(site: ClusterSite) -> None:
 
 
 def wait_for_fact(window: ConsolePage, name: str, value: str) -> None:
-    """Wait until the list above the table has this value."""
+    """Wait until the list above the table has *value* for *name*."""
     window.page.locator(f"main dl.facts dt:text-is('{name}') + dd:text-is('{value}')").wait_for()

@@ -53,7 +53,7 @@ def test_time_budget_is_used_up_and_refilled() -> None:
             await asyncio.sleep(0.01)
         assert scarce.is_used_up
         async with scarce.turn(0.01):
-            pass  # a refill would take years: the wait is bounded
+            pass  # the wait is bounded, although a refill would take years
         plenty = TimeBudget(0.9, 0.001)
         async with plenty.turn(0.0):
             await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from tests.harness.console.site import ConsoleSite
 
 
 def confirm(console: ConsolePage, label: str, typed: str | None = None) -> None:
-    """Answer the question of the open dialog."""
+    """Fill in *typed*, if given, press the button *label* of the open dialog, and wait until the dialog is closed."""
     dialog = console.page.locator("dialog")
     if typed is not None:
         dialog.get_by_role("textbox").fill(typed)

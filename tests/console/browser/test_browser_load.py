@@ -25,7 +25,7 @@ STATIC = Path(__file__).parents[3] / "console/static"
 ONE_FILE = "js/scheme.js"
 ROUNDS = 5
 MOST_REQUESTS = 60
-"""Files and API requests before something is painted."""
+"""Maximum number of file and API requests before the first paint."""
 MOST_BYTES = 220_000
 MOST_RATIO = 15.0
 PAINT = """() => new Promise((done) => {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 QUEUES = amount("CAIRN_CONSOLE_QUEUES", 10_000, 1_000)
 ROWS = 50
 MOST_REQUESTS = 70
-"""Files and API requests until the page of queues is complete, sign-in included."""
+"""Maximum number of file and API requests until the page of queues is complete, including those of the login."""
 MOST_API_BYTES = 100_000
 MOST_FILE_BYTES = 300_000
 

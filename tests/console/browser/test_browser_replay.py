@@ -77,7 +77,7 @@ def test_range_of_the_time_slider_is_replayed_into_a_queue(console: ConsolePage,
         assert [one.id for one in found] == ["id of first", f"id of {HOSTILE}", "id of third"]
         assert [one.properties["text"] for one in found] == ["first", HOSTILE, "third"]
 
-        page.get_by_role("slider", name="To").press("End")  # the message that came later, too
+        page.get_by_role("slider", name="To").press("End")  # includes the message that was sent later
         page.wait_for_url(lambda url: f"to={end}" not in url)
         console.settle()
         dialog = ask(console)

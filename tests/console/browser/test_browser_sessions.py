@@ -24,7 +24,7 @@ def test_wrong_password_is_reported(site: ConsoleSite, browser: Browser) -> None
 
 def test_expired_session_asks_to_sign_in_and_returns_to_the_page(console: ConsolePage) -> None:
     console.open("queues", "orders")
-    console.context.clear_cookies()  # the next refresh of the page reports it
+    console.context.clear_cookies()  # reported at the next refresh of the page
     console.wait_for_text("Your session has ended")
     console.page.get_by_label("User").fill("olga")
     console.page.get_by_label("Password").fill("quiet-stones")

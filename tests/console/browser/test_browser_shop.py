@@ -29,7 +29,7 @@ HOSTILE_PAGES = (
     ("queues",), ("queues", HOSTILE), ("queues", HOSTILE, "messages"), ("queues", HOSTILE, "messages", "1"),
     ("exchanges",), ("exchanges", HOSTILE_EXCHANGE), ("connections",), ("transactions",), ("time",), ("logs",),
 )  # fmt: skip
-"""Pages that show a name, a key, a container ID, a transaction, a body or a log line that others chose."""
+"""Pages with names, keys, AMQP container IDs, transactions, bodies or log lines that clients chose."""
 FOR_MANAGERS = (("configuration",), ("logs",), ("journal",), ("time",), ("users", "olga"))
 FIRST_ENQUEUE = """async () => {
   const {messages} = await (await fetch("/api/v1/history/trace?message_id=order-4711")).json();
@@ -37,7 +37,7 @@ FIRST_ENQUEUE = """async () => {
 }"""
 CUT_TABLES = """() => [...document.querySelectorAll('.table-frame')]
   .map(one => one.scrollWidth - one.clientWidth).filter(one => one > 0)"""
-"""The pixels by which tables are wider than their frames: their last columns have the buttons."""
+"""Script that returns by how many pixels tables exceed their frames, which would hide the buttons on the right."""
 HIDDEN_PANELS = "[...document.querySelectorAll('.page > *')].filter(one => !one.getClientRects().length).length"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
 HOSTILE_USER = "<img/src=x/onerror=alert(1)>"
-"""A name for markup without the spaces that names of users cannot have."""
+"""User name with markup, but without spaces, which user names cannot have."""
 WRONG, VALID_WITHOUT_RIGHTS = 401, 403
 FORGED = """async () => {
   const {csrf} = await (await fetch("/api/v1/session")).json();
@@ -168,7 +168,7 @@ def test_own_password_is_changed_and_the_session_continues(console: ConsolePage,
         page.locator("dialog").get_by_role("button", name="Change password").click()
         console.wait_for_text(f"Changed the password of {ADMIN}")
         assert login_status(site, ADMIN, PASSWORD) == WRONG
-        console.open("queues", "orders.dead").click("Move messages")  # over a connection that is made now
+        console.open("queues", "orders.dead").click("Move messages")  # over a new connection
         console.fill("To the address", "audit")
         page.locator("dialog").get_by_role("button", name="Move", exact=True).click()
         console.wait_for_text("Moved 5 messages to audit")

@@ -21,7 +21,7 @@ FEWEST_COLORS = 32
 
 
 def check(path: Path, width: int) -> str:
-    """Check that *path* is a picture of a window of that width with something in it; return its figures."""
+    """Check that *path* is a screenshot *width* pixels wide that is not blank, and return its properties."""
     assert path.stat().st_size < MOST_BYTES
     with Image.open(path) as image:
         assert image.format == "PNG"
