@@ -46,7 +46,7 @@ def test_reading_beside_a_writer(tmp_path: Path) -> None:
     assert everything[0]["lsn"] == 576
     assert open_journal(str(path)).log.base_lsn > SMALL, "nothing was reclaimed"
     for journal, seen in looks:
-        assert not journal.log.gaps  # also while containers were on the way into the archive
+        assert not journal.log.gaps  # also while containers were being archived
         assert seen == [row for row in everything if row["lsn"] < journal.log.durable_lsn]
 
 
@@ -61,7 +61,7 @@ def test_what_waited_for_the_archive_at_a_kill_is_read(tmp_path: Path) -> None:
     archived = sorted(archive.glob("*.cairn"))
     assert len(archived) > 6
     free = max(int(file.stem) for file in (path / "journal").glob("*.cairn"))
-    for number, file in enumerate([archived[0], *archived[-3:]], free + 1):  # their files have other slots by now
+    for number, file in enumerate([archived[0], *archived[-3:]], free + 1):  # back in the journal, under other numbers
         data = file.read_bytes()
         head = encode_head(decode_head(data, str(file))._replace(number=number))
         (path / "journal" / file_name(number)).write_bytes(head + data[len(head) :])
@@ -70,7 +70,7 @@ def test_what_waited_for_the_archive_at_a_kill_is_read(tmp_path: Path) -> None:
     assert not journal.log.gaps
     assert rows(journal) == everything
     for file in archived[1:4]:
-        file.unlink()  # the archive's limits did
+        file.unlink()  # as the archive's limits do
     journal = open_journal(str(path), archive=str(archive))
     assert not journal.log.missing(journal.log.first_lsn, journal.log.durable_lsn)
     assert rows(journal) == [row for row in everything if row["lsn"] >= journal.log.first_lsn > 0]

@@ -17,7 +17,7 @@ from tests.harness.columns.recovered import recovered_as_of
 from tests.harness.tools.past import lived, no_progress
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A seed can't be made simpler."""
+"""Phases of Hypothesis without shrinking, as a seed can't be simplified."""
 
 
 def as_of(lsn: int) -> ReadOptions:

@@ -26,7 +26,7 @@ from tests.harness.store.histories import MIXES, Traffic
 
 HEADS = [name for name in COMPARED if name != "payload"]
 WOUNDS = st.tuples(st.floats(0, 1), st.integers(1, 600))
-"""Where in the log, and how many bytes."""
+"""Damaged ranges: the position as a fraction of the log, and the size in bytes."""
 
 
 @settings(max_examples=12)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).parents[2] / "monitoring" / "grafana"
 WIDTH = 24
-"""The columns of Grafana's grid."""
+"""Number of columns of Grafana's grid."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 ME = 'job=~"$job", instance=~"$instance"'
 
@@ -22,13 +22,13 @@ class Panel(NamedTuple):
 
     title: str
     queries: tuple[tuple[str, str], ...]
-    """The legend of each query, and its PromQL expression; `%` stands for the selector of the brokers."""
+    """Legend and PromQL expression of each query; `%` stands for the selector of the brokers."""
     unit: str = "short"
     kind: str = "timeseries"
     text: str = ""
-    """What the panel shows, and when to act."""
+    """Description of the panel, and when to act."""
     limit: float | None = None
-    """The value from which on the panel is red."""
+    """Value from which the panel is red."""
 
 
 class Dashboard(NamedTuple):

@@ -36,7 +36,7 @@ needs_prometheus = pytest.mark.skipif(PROMETHEUS is None, reason="Debian's packa
 _ALL: list[Family[Any]] = [*FAMILIES, *BROKER_FAMILIES, *CLUSTER_FAMILIES]
 KNOWN = {family.full_name for family in _ALL}
 WITHOUT_DATA = {"cairnmq_checkpoint_age_seconds": "absent before the first checkpoint"}
-"""Metrics of dashboards that a broker which has just started does not have."""
+"""Metrics on dashboards that a newly started broker does not have."""
 QUERIES = [
     pytest.param(target["expr"], id=f"{dashboard.name}: {panel['title']} {target['refId']}")
     for dashboard in DASHBOARDS
@@ -64,7 +64,7 @@ class Monitored(NamedTuple):
     url: str
     metrics_url: str
     at_s: float | None = None
-    """The time of a scrape that has all data: a later one may be too slow on a busy machine. None: now."""
+    """Time of a scrape with all data, as a later one may be too slow on a busy machine; None for the current time."""
 
     def ask(self, path: str, **arguments: str) -> Any:
         query = urllib.parse.urlencode(arguments)
@@ -145,7 +145,7 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         found = Monitored(f"http://127.0.0.1:{port}", metrics_url)
         try:
-            scraped(found, process, "count_over_time(up[1m]) >= 2")  # so that counters have a value before
+            scraped(found, process, "count_over_time(up[1m]) >= 2")  # so that counters have earlier values
             traffic(running.port)
             federate(copy.port)
             write_bookmark(str(place / "store"), Bookmark("reader", 0, 1 << 30))
@@ -181,7 +181,7 @@ def scraped(monitored: Monitored, process: subprocess.Popen[bytes], expression: 
             if found := monitored.query(expression):
                 return found
         except OSError:
-            pass  # it has not begun to listen, or not to serve
+            pass  # Prometheus does not listen or serve yet
         time.sleep(0.1)
     raise AssertionError(f"no data: {expression}")
 

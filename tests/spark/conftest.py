@@ -40,7 +40,7 @@ def fill() -> Fill:
 
 
 def fill_store(path: Path, messages: int, archive: Path | None = None) -> None:
-    """Enqueue *messages* messages in the store at *path*, and dequeue all but each fifth."""
+    """Enqueue *messages* messages in the store at *path*, and dequeue all but every fifth."""
     with open_store(str(path), options=replace(OPTIONS, archive_dir=str(archive) if archive else None)) as store:
         passing, staying = store.queue("passing"), store.queue("staying")
         for at in range(0, messages, 50):

@@ -24,7 +24,7 @@ def test_an_archive_that_misses_something_fails_a_batch(tmp_path: Path) -> None:
 
     first, second, third, *_ = sorted(archive.glob("*.cairn"))
     complete = parts(maxPartitionBytes="64k")
-    first.unlink()  # the archive's limits do that
+    first.unlink()  # as the archive's limits do
     assert parts(maxPartitionBytes="64k") == complete - 1
     third.unlink()
     [gap] = open_journal(str(path), archive=str(archive)).log.gaps[1:]

@@ -53,11 +53,11 @@ class Stay:
 class Message:
     size: int
     begin: int
-    """The step in which it was stored."""
+    """Step in which the message was stored."""
     time_us: int
     stays: list[Stay] = field(default_factory=list)
     doubt: tuple[int, int] = (NEVER, NEVER)
-    """Of one that a prepared transaction was going to enqueue: from which step to which one it was in doubt."""
+    """Steps between which a prepared transaction that enqueues the message was in doubt."""
 
 
 @dataclass
@@ -91,9 +91,9 @@ class Clients:
         self.prepared: list[tuple[StoreTransaction, Work, Stay | None, int, int]] = []
         self.locked: set[int] = set()
         self.ends: list[int] = []
-        """By step: how far the log was durable when it was confirmed."""
+        """LSN up to which the log was durable when a step was confirmed, by step."""
         self.times: list[int] = []
-        """By step: when it was made."""
+        """Time of each step."""
         self._confirmed()
 
     def _open(self) -> JournalStore:

@@ -90,7 +90,7 @@ def test_what_workers_imported_is_no_garbage(spark: SparkSession, path: Path) ->
 
     in_workers = spark.range(0, 8, 1, 8).mapInArrow(frozen, "n long").collect()
     assert max(row.n for row in in_workers) > 10_000
-    assert gc.get_freeze_count() <= before  # only those that end: a process that is not Spark's freezes no objects
+    assert gc.get_freeze_count() <= before  # a process other than a Spark worker freezes no objects
 
 
 def test_filters_of_one_frame_are_not_those_of_another(spark: SparkSession, path: Path) -> None:

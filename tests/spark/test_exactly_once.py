@@ -39,7 +39,7 @@ QUERY_KILLS = int(os.environ.get("CAIRN_QUERY_KILLS", "2"))
 SEED = int(os.environ.get("CAIRN_SEED", "1"))
 MOST_AHEAD = 8 * CONTAINER
 ARCHIVED = 10
-"""More containers than that are to be used again, however slow broker and clients are."""
+"""Number of archived containers that a run must exceed, so that containers are recycled on any machine."""
 
 
 class Query:

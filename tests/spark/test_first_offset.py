@@ -84,7 +84,7 @@ def test_containers_state_the_bytes_before_the_first_one(tmp_path: Path) -> None
 
 
 def reclaimed_before(path: Path, **more: str) -> dict[int, int]:
-    """Read the view `containers` as Spark does: sizes that are not 0, by container."""
+    """Return the nonzero values of `reclaimed_before` by container, from the view `containers` read as Spark does."""
     source = JournalSource({"path": str(path), "view": "containers", **more})
     reader = source.reader(source.schema())
     parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]

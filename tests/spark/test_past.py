@@ -30,14 +30,14 @@ class Past:
         store.kick()
         self.churn.pass_through(passing)
         self.lsn = store.journal.writer.durable_lsn
-        """As of it there are ten."""
+        """LSN as of which ten messages are queued."""
         for message_id in ids:
             store.dequeue(message_id, queue, 0)
         store.kick()
         store.journal.writer.write_mark()
 
     def reclaim(self) -> None:
-        """Pass messages through the store until the log begins after that LSN."""
+        """Pass messages through the store until the log begins after `lsn`."""
         while not open_journal(str(self.churn.path)).log.first_lsn > self.lsn:
             self.churn.pass_through(2)
             self.churn.store.journal.writer.write_mark()
@@ -91,7 +91,7 @@ def test_an_archive_whose_beginning_was_removed(tmp_path: Path) -> None:
     past.reclaim()
     past.churn.store.close()
     assert past.depth(past.lsn) == 10
-    min((tmp_path / "archive").glob("*.cairn")).unlink()  # its limits do that
+    min((tmp_path / "archive").glob("*.cairn")).unlink()  # as the archive's limits do
     with pytest.raises(CairnError, match=f"as of LSN {past.lsn} needs all that the log had then, and LSN 0 to {SMALL}"):
         past.depth(past.lsn)
 

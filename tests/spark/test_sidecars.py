@@ -114,7 +114,7 @@ def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Mad
                 file.unlink()
         if number == 1:
             files[0].unlink()
-        if number == 2:  # bit rot in the middle and at the end, and in the whole file
+        if number == 2:  # flipped bits, a truncated file, and an empty file
             for file in files[:4]:
                 data = bytearray(file.read_bytes())
                 data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

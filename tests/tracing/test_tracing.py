@@ -120,7 +120,7 @@ def test_message_has_a_span_for_each_stage(traced: Traced, connection: BlockingC
     sender.send(Message(body="x", durable=True, properties={"traceparent": traceparent()}))
     assert receiver.receive().properties == {"traceparent": traceparent()}  # the message does not change
     receiver.accept()
-    receiver.close()  # proton's outcomes go out with it
+    receiver.close()  # also sends proton's outcomes
     names = ("publish orders", "route orders", "store orders", "deliver orders", "settle orders")
     found = traced.receiver.of(0, *names)
     assert found.keys() == {*names}
@@ -157,7 +157,7 @@ def test_rejected_message_has_a_dead_letter_span(traced: Traced, connection: Blo
 
 
 LONG = "x" * 300_000
-"""Several frames: such a message arrives, is stored and is delivered in pieces."""
+"""Body of several frames, with which a message arrives, is stored and is delivered in pieces."""
 PUBLISHING = ("publish", "route", "store")
 STAGES = (*PUBLISHING, "deliver", "settle")
 
@@ -231,7 +231,7 @@ def test_long_message_on_a_resumable_link_has_deliver_and_settle_spans(
 def test_context_in_the_last_frame_of_a_long_message_is_content(traced: Traced, connection: BlockingConnection) -> None:
     sender = connection.create_sender("forged")
     looks_like_one = f"traceparent\xa1\x37{traceparent(14)}".encode("latin-1")
-    body = b"x" * 100_000 + looks_like_one * 3000  # in all frames but the first
+    body = b"x" * 100_000 + looks_like_one * 3000  # in all frames except the first
     sender.send(Message(body=body, durable=True, inferred=True))
     sender.send(Message(body="short", properties={"traceparent": traceparent(15)}))
     traced.receiver.of(15, "publish forged")
@@ -357,7 +357,7 @@ def test_limit_bounds_the_deliveries_of_long_messages() -> None:
     traced = InProcess()
     for number in range(4):
         traced.publish(number, size_bytes=200_000)
-    traced.tracing._options = TraceOptions("", 0.0, 0)  # no more messages in any second
+    traced.tracing._options = TraceOptions("", 0.0, 0)  # limit of 0 messages per second
     traced.settle(traced.receive())
     assert {span.name for span in traced.spans()} == {f"{stage} q" for stage in PUBLISHING}
     assert traced.tracing.dropped == 4
@@ -437,7 +437,7 @@ def test_outcome_in_a_transaction_ends_the_spans(is_settled: bool) -> None:
 
 def test_delivery_that_a_client_resumes_has_spans_from_its_resumption() -> None:
     traced = InProcess(ratio=1.0)
-    put(traced.world, 4)  # a long one
+    put(traced.world, 4)  # a long message
     receiver = ResumableReceiver(traced.world)
     receiver.attach()
     assert receiver.receive() is not None
@@ -522,7 +522,7 @@ def test_failed_export_drops_spans_and_a_stop_exports_the_rest(caplog: pytest.Lo
     assert (span.name, span.start_time, span.end_time) == ("publish orders", 3, 4)
     assert (span.context.trace_id, span.parent.span_id, span.status.description) == (1, 2, "amqp:decode-error")
     assert tracing.dropped == 0
-    stopped = SpanExport(tracing, exporter, "one")  # the exporter is shut down: it fails
+    stopped = SpanExport(tracing, exporter, "one")  # fails, as the exporter is shut down
     tracing.add("publish", Context(1, 2), 3, 4, "orders")
     stopped.stop()
     assert tracing.dropped == 1
