@@ -237,7 +237,7 @@ def test_a_closed_file_is_refused(directory: Directory) -> None:
 
 
 class SameAsReal(RuleBasedStateMachine):
-    """State machine that compares results and errors of random calls on all implementations."""
+    """A state machine that compares results and errors of random calls on all implementations."""
 
     some_name = st.sampled_from(["a", "b", "c"])
     some_file = st.integers(0, 30)
@@ -246,7 +246,7 @@ class SameAsReal(RuleBasedStateMachine):
         super().__init__()
         self.paths = [tempfile.TemporaryDirectory() for _ in MAKERS]
         self.directories = [make(Path(path.name)) for make, path in zip(MAKERS.values(), self.paths, strict=True)]
-        self.opened: list[list[File]] = []  # each file as every implementation has it
+        self.opened: list[list[File]] = []  # for each open file, the objects of all implementations
 
     def teardown(self) -> None:
         for files in self.opened:
@@ -315,7 +315,7 @@ def same(outcomes: Sequence[object]) -> None:
 
 
 def files_of(outcomes: Sequence[File | str]) -> list[list[File]]:
-    """Return the file that all of them opened, or an empty list if all failed for the same reason."""
+    """Return a list with the file that all implementations opened, or empty if all failed for the same reason."""
     files = [outcome for outcome in outcomes if not isinstance(outcome, str)]
     if files:
         assert len(files) == len(outcomes), outcomes

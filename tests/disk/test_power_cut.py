@@ -11,7 +11,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 NAMES = ["a", "b", "c"]
 Step = tuple[str, str, int, int]
-"""What to do, the name, the offset or the index of a second name, the number of bytes."""
+"""Operation, file name, offset or index of a second name, and number of bytes."""
 
 STEPS = st.lists(
     st.tuples(

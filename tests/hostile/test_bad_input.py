@@ -121,7 +121,7 @@ def test_random_bytes_never_end_the_broker(running: BrokerProcess) -> None:
             data[chance.randrange(8, len(data))] = chance.randrange(256)
         with socket.create_connection(("127.0.0.1", running.port), timeout=DEADLINE_S) as sock:
             sock.sendall(data[: chance.randrange(8, len(data) + 1)])
-            with suppress(OSError):  # it may have been closed by now
+            with suppress(OSError):  # the broker may have closed the connection
                 sock.shutdown(socket.SHUT_WR)
                 while sock.recv(65536):
                     pass

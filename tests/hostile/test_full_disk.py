@@ -99,7 +99,7 @@ def drain(peer: Peer, address: str, count: int) -> list[int]:
 def journal_bytes(store: Path) -> int:
     total = 0
     for path in (store / "journal").iterdir():
-        with suppress(FileNotFoundError):  # deleted meanwhile
+        with suppress(FileNotFoundError):  # deleted in the meantime
             total += path.stat().st_size
     return total
 

@@ -21,9 +21,9 @@ from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 from tests.harness.router.raw import AMQP, DETACH, DISPOSITION, END, FLOW, Raw, attach, begin, frame, opening, transfer
 
 GROWTH_BYTES = 64 << 20
-"""How much memory the broker may take more after a storm than before it,"""
+"""Maximum growth of the broker's memory from before to after a storm."""
 GROWTH_BYTES_PER_CONNECTION = 160 << 10
-"""and for each connection at the same time: it has buffers for two frames."""
+"""Additional growth permitted for each parallel connection, which has buffers for two frames."""
 IDLE = 800
 EVER = 0xFFFFFFFF
 

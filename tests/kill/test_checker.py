@@ -39,7 +39,7 @@ QUEUES = ("a", "b")
 SEEDS = range(40)
 STEPS = 300
 UNHEARD = "unheard"
-"""The holder of a message whose taking the broker never heard of: it comes back with the next life."""
+"""Holder of a message whose dequeue the broker did not receive: the message is available again in the next run."""
 
 
 @dataclass
@@ -49,11 +49,11 @@ class Place:
     message: str
     digest: str
     shown: bool = False
-    """To be marked: somebody got it, or the broker does not know."""
+    """True if the next delivery is marked: the message was delivered before, or the broker cannot know."""
     got: bool = False
     confirmed: bool = False
     sure: bool = False
-    """A client knows that it must be there."""
+    """True if a client knows that the message must be on the queue."""
     holder: str = ""
 
 
@@ -104,7 +104,7 @@ class Model:
         place = Place(f"m{number}", f"digest of {number}")
         self.history.append(Sent(place.message, queue, f"s{number % 2}", number, self._life, number, place.digest))
         drawn = self._random.random()
-        if drawn < 0.1:  # no answer; one that is stopped in good order keeps nothing it did not answer
+        if drawn < 0.1:  # no answer; a broker that is stopped cleanly keeps no unanswered message
             if (drawn < 0.05 and not self._orderly) or (self._orderly and self._fails("unanswered")):
                 places.append(place)
             return
@@ -186,7 +186,7 @@ class Model:
         if not commit:
             self.history.append(Decided(txn, self._tick(), False))
             return
-        if drawn < 0.4:  # the outcome reached no client
+        if drawn < 0.4:  # the commit has no effect, and its outcome is unknown
             for _, place in held:
                 place.holder, place.sure = UNHEARD, False
             return
@@ -238,13 +238,13 @@ class Model:
                 places.remove(self._random.choice(sure))
             for place in places:
                 place.holder = ""
-                place.shown = True  # the broker marks all that it finds
+                place.shown = True  # the broker marks all recovered messages
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_legal_history_has_no_findings(seed: int) -> None:
     history = Model(Random(seed)).run()
-    Random(seed).shuffle(history)  # files are read one after the other
+    Random(seed).shuffle(history)  # as history files are read one after another
     verdict = check(history)
     assert verdict.found == []
     assert verdict.confirmed > 20
@@ -288,9 +288,9 @@ HELD: list[Event] = [
     *taken("m1", "r/1/1", 1, 15),
     got("m2", "r/1/1", 1, 17, marked=False),
 ]
-"""m1 was consumed, m2 is held by a receiver."""
+"""History in which m1 was consumed and m2 is held by a receiver."""
 GOOD: list[Event] = [*HELD, got("m2", "r/2/1", 2, 20), *taken("m2", "r/2/1", 2, 21)]
-"""The broker was killed then, and m2 consumed in its second life."""
+"""Valid history in which the broker was then killed, and m2 consumed in its second run."""
 BAD: dict[str, list[Event]] = {
     "lost": HELD,
     "duplicated": [*GOOD, got("m2", "r/1/2", 1, 18)],
@@ -322,7 +322,7 @@ def test_what_was_taken_but_not_confirmed_may_come_back() -> None:
     maybe = [*HELD, *taken("m2", "r/1/1", 1, 18, confirmed=False)]
     assert check(maybe).found == []
     again = [*maybe, got("m2", "r/2/1", 2, 20)]
-    assert check(again).found == [("lost", "m2")]  # once it was seen again, the broker had it
+    assert check(again).found == [("lost", "m2")]  # after the second delivery, m2 must be consumed
     assert check([*again, *taken("m2", "r/2/1", 2, 21)]).found == []
 
 
@@ -351,8 +351,8 @@ ARRIVED: list[Event] = [got("m3", "r/2/1", 2, 40, marked=False), *taken("m3", "r
 
 @pytest.mark.parametrize("events", [(), (*AGAIN, *ARRIVED)], ids=["neither", "both"])
 def test_half_a_transaction_is_found_whichever_half_it_is(events: tuple[Event, ...]) -> None:
-    assert check(both(*AGAIN)).found == []  # not done
-    assert check(both(*ARRIVED)).found == []  # done
+    assert check(both(*AGAIN)).found == []  # not committed
+    assert check(both(*ARRIVED)).found == []  # committed
     assert [kind for kind, _ in check(both(*events)).found] == ["half"]
     done = [kind for kind, _ in check(both(*events, decided=True)).found]
     assert done == (["half", "resurrected"] if events else ["half", "lost"])
@@ -391,7 +391,7 @@ def test_last_line_of_a_killed_client_is_left_out(tmp_path: Path) -> None:
 @given(data=binary(max_size=400), durable=booleans(), first=booleans())
 def test_plain_message_is_recognised_however_it_was_written_anew(data: bytes, durable: bool, first: bool) -> None:
     raw, digest = encode_plain("s:q:1", data, None, Random(1), durable=durable)
-    assert decode_plain(raw) == Arrived("s:q:1", digest, True)  # no header says that this is the first delivery
+    assert decode_plain(raw) == Arrived("s:q:1", digest, True)  # without a header, no first delivery is indicated
     body = raw[raw.index(b"\x00\x53\x75") + 8 :]
     header = values.described(0x70, values.value([durable, None, None, first, Uint(0)]))
     annotations = values.described(0x72, values.value({Symbol("x-place"): "here"}))

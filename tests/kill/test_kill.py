@@ -28,9 +28,9 @@ GROUPS = (
     ("--container-size", "524288", "--checkpoint-interval", "300000"),
     ("--worker-threads", "2", "--memory-limit", "0"),
 )
-"""Brokers that run at a time, each with a store and clients of its own, and their options: one starts, one works.
+"""Options of the brokers that run in parallel, each with its own store and clients: one starts while the other works.
 
-The first takes checkpoints all the time. The second reads back what is waiting, as with queues deeper than memory."""
+The first takes checkpoints continuously. The second reads waiting messages back, as with queues deeper than memory."""
 
 
 @pytest.mark.timeout(300 + KILLS * 20)
@@ -62,7 +62,7 @@ def test_what_was_confirmed_survives_kills(tmp_path: Path, tell: Callable[[str],
         stopped = {event.life for event in history if isinstance(event, Stopped)}
         unexpected = [said for said in verdict.troubles if said.life not in stopped or FORCED not in said.text]
         assert not unexpected, unexpected[:10]
-    shutil.rmtree(tmp_path)  # some 100 MB
+    shutil.rmtree(tmp_path)  # about 100 MB
 
 
 def _sum(verdicts: list[Verdict]) -> Verdict:

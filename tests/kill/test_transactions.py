@@ -32,7 +32,7 @@ class Client:
         self.committed: set[int] = set()
         self.rolled_back: set[int] = set()
         self.on_commit: Callable[[], None] | None = None
-        """Called once, when a commit was answered."""
+        """Callback for the first answered commit."""
 
     def work(self, peer: Peer) -> None:
         """Commit transactions until the broker is killed."""
@@ -61,7 +61,7 @@ class Client:
         return [one for one in asked if one[0].settled]
 
     def learn(self) -> None:
-        """Record the outcomes of the discharges that were answered."""
+        """Record the outcomes of answered discharges."""
         for delivery, number, fail in self.answered(self.under_way):
             assert delivery.remote_state == delivery.ACCEPTED, delivery.remote.condition
             (self.rolled_back if fail else self.committed).add(number)
@@ -104,7 +104,7 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None
                 client.committed, client.rolled_back = set(), set()
             peer.put(peer.sender("tokens"), [bytes((n,)) for n in range(TOKENS)])
             killer = threading.Timer(random.uniform(0.05, 0.5), lambda: running.process.send_signal(signal.SIGKILL))
-            client.on_commit = killer.start if life % 3 else None  # of most lives something is to be found
+            client.on_commit = killer.start if life % 3 else None  # in most runs, the kill follows a commit
             if client.on_commit is None:
                 killer.start()
             try:
@@ -112,7 +112,7 @@ def test_a_transaction_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None
             except ConnectionError:
                 client.learn()
             finally:
-                if killer.ident is None:  # what failed failed before
+                if killer.ident is None:  # the failure came before the kill
                     killer.start()
                 killer.join()
                 peer.cut()

@@ -23,7 +23,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 from tests.harness.rabbitmq import FANOUT_ADDRESS, QUEUE_ADDRESS, TOPIC_ADDRESS, RabbitMq, denial_reason
 
 LASTS = ("--queue-durable", "yes")
-"""As a queue is that somebody used first."""
+"""Option for durable queues, which are also created if another client attaches first."""
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_roles_meet_through_the_queues_of_the_broker(running: BrokerProcess) -> 
 
 
 def _messages(*numbers: tuple[int, int]) -> list[bytes]:
-    """Return message bodies with these sequence numbers; the second number is added to the last byte."""
+    """Return a body for each sequence number; the second number of the pair is added to the last byte."""
     filler = Body(100).filler().tobytes()
     return [
         struct.pack("<IIQQ", 7, 0, sequence, time.time_ns()) + filler[:-1] + bytes(((filler[-1] + flaw) & 0xFF,))
@@ -262,7 +262,7 @@ def test_a_broker_that_is_not_ours(tmp_path: Path) -> None:
         assert "wrong user name or password" in perftest(other.port, *addresses, status=1, CAIRNMQ_PASSWORD="no")[1]
 
 
-@pytest.mark.parametrize("size_bytes", [64, 3000])  # in one frame, in several
+@pytest.mark.parametrize("size_bytes", [64, 3000])  # one frame, several frames
 def test_frames_move_to_the_next_transaction(size_bytes: int) -> None:
     def table(txn_id: bytes) -> Table:
         return Table(Body(size_bytes), 3, 1024, 1, 0, settled=False, txn_id=txn_id)

@@ -59,7 +59,7 @@ def test_a_broker_that_is_killed_keeps_its_promise(tmp_path: Path, options: tupl
     assert found["confirmed"] > 100
     assert found["consumed"] > 100
     assert max(sample["log_bytes"] for sample in found["samples"]) > 1 << 20
-    confirmed = [sample["confirmed"] for sample in found["samples"]]  # what lives at a sample may be nothing
+    confirmed = [sample["confirmed"] for sample in found["samples"]]  # the number of live messages may be 0 at a sample
     assert sorted(confirmed) == confirmed
     assert confirmed[-1] > 0
     assert plot.read_bytes().startswith(b"\x89PNG")

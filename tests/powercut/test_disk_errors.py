@@ -35,8 +35,8 @@ from tests.harness.powercut.lives import OPTIONS
 from tests.harness.powercut.work import DEADLINE_S, content_of
 
 LEFT_ALONE = "commit=3600"
-"""ext4 commits of its own only each hour: a commit that meets a failed disk makes all of it read-only, and a store that
-was slow to write would be told that."""
+"""Mount option that limits ext4's own commits to one per hour: a commit on a failed disk makes the file system
+read-only, and a slow store would report this instead of its own error."""
 needs_mounts = pytest.mark.skipif(bool(unavailable_reason("ext4")), reason=unavailable_reason("ext4") or "it runs here")
 
 
@@ -117,7 +117,7 @@ class Running:
 
 
 def wait_until_full(store: JournalStore, full: bool) -> None:
-    """Wait for the store's state; it checks the disk after writes, and once per second while space is low."""
+    """Wait until the store is full or not; it checks the disk after writes, and once per second while space is low."""
     end_s = time.monotonic() + DEADLINE_S
     while bool(store.full()) != full:
         assert time.monotonic() < end_s, "it never noticed"
@@ -211,7 +211,7 @@ def test_a_disk_that_is_filled_to_the_last_byte(kind: str, tmp_path: Path) -> No
             assert "no space left" in str(running.failure)
             assert running.confirmed[queue_id]
         assert half_made(place) == []
-        with suppress(DiskFull):  # or it opens: what could not be made has left room for one container
+        with suppress(DiskFull):  # or success, as the failed container has left space for one
             open_store(str(place / "store"), SystemClock(), OPTIONS)[0].close()
         assert half_made(place) == []
         (place / "others").unlink()

@@ -24,7 +24,7 @@ def history(*, confirmed: int) -> History:
 
 
 STATES: list[Shown] = [{}, {7: [1]}, {7: [1, 2]}, {7: [1, 2, 3]}, {7: [1, 3]}]
-"""After each operation."""
+"""State after each operation."""
 
 
 @given(confirmed=st.integers(0, 4), then=st.integers(0, 4))

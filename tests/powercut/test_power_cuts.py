@@ -60,7 +60,7 @@ def test_what_was_confirmed_survives_power_cuts(
         assert tally.counts["kept"] or cuts < 100
 
 
-# ---- it can fail ----------------------------------------------------------------------------------------------------
+# ---- seeded defects -------------------------------------------------------------------------------------------------
 
 
 def found_by(kind: str, *, cached: bool = False) -> set[str]:
