@@ -175,7 +175,7 @@ def _definition(kind: type[Any]) -> ast.ClassDef:
 
 def _value(kind: type[Any], name: str) -> object:
     value = inspect.getattr_static(kind, name)
-    return getattr(value, "value", value)  # of a member of an enumeration
+    return getattr(value, "value", value)  # the value of an enumeration member
 
 
 def _field_default(kind: type[Any], name: str) -> str:

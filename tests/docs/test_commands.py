@@ -46,7 +46,7 @@ def problem(words: list[str]) -> str | None:
     rest = list(words)
     while isinstance(command, click.Group):
         if not rest or rest[0].startswith("-"):
-            return None  # an option of the group, like --version
+            return None  # an option of the group, such as --version
         name = rest.pop(0)
         found = command.get_command(context, name)
         if found is None:

@@ -18,7 +18,7 @@ BROKEN = "[page](none.md) [anchor](#none) [other](other.md#none)\n"
 
 
 def built(place: Path, **more: Any) -> None:
-    """Build the site at *place*, with warnings as errors. Raises `Abort`."""
+    """Build the site at *place*, with warnings as errors; raise `Abort` if it fails."""
     (place / "theme").mkdir()
     (place / "theme" / "main.html").write_text("{{ page.content }}")
     theme: dict[str, Any] = {"name": None, "custom_dir": str(place / "theme"), "static_templates": []}

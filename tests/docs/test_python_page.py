@@ -25,7 +25,7 @@ CLASSES = [title for title in BLOCKS if inspect.isclass(python_page.found(title)
 PACKAGES = (cairnmq.store, cairnmq.analytics.spark, cairnmq.base.testing, cairnmq.store.conformance)
 """The packages that list their public names."""
 DESCRIBED = [title for title in CLASSES if "| member |" in python_page.description(title)]
-"""The classes whose members have a table."""
+"""Classes whose members are described in a table."""
 _NAME = re.compile(r"`(cairnmq(?:\.[a-z_]\w*)+(?:\.[A-Z]\w*)?)")
 NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 

@@ -39,7 +39,7 @@ _LISTENING = {
     "tls-port": r" listening with TLS on [^ ]*:(\d+)$",
     "metrics-port": r"http://[^ ]*:(\d+)/metrics",
 }
-"""What a broker reports for each kind of port."""
+"""Patterns of the broker's output for each kind of port."""
 
 
 class Program:
@@ -63,7 +63,7 @@ class Program:
                 self._changed.notify_all()
 
     def wait_for(self, expected: str) -> None:
-        """Wait until the output is as the page shows it."""
+        """Wait until the output contains *expected*, as the page shows it."""
         pattern = _pattern(expected)
         with self._changed:
             found = self._changed.wait_for(lambda: pattern.search(self._output), DEADLINE_S)
@@ -87,12 +87,12 @@ class Walk:
         self.place = place
         self._ports: dict[str, str] = {}
         self._files: dict[str, str] = {}
-        """The saved files as the page has them. They are saved again when a broker starts, as its ports are new."""
+        """Saved files as on the page. They are saved again with the new ports when a broker starts."""
         self._terminals: dict[str, Program | BrokerProcess] = {}
         self._environment = {**os.environ, "PATH": f"{_BIN}:{os.environ['PATH']}"}
         self._last: str | Program = ""
         self._lab = f"d{secrets.token_hex(2)}"
-        """The name of its lab, so that several readers have one each."""
+        """Unique name of this reader's lab, so that readers can run in parallel."""
 
     def execute(self, block: Block) -> None:
         if block.language == "text":

@@ -33,7 +33,7 @@ _COPIED = (
 )  # fmt: skip
 _PIP_CACHE = "/var/cache/pip"
 HOST_PIP_CACHE = "/var/cache/pip-of-host"
-"""A value of PIP_CACHE_DIR in the system: all that the host's pip keeps, wheels that it built included."""
+"""Value of PIP_CACHE_DIR in the system for the complete cache of the host's pip, including wheels that it built."""
 _SUDO = '#!/bin/sh\nexec "$@"\n'
 
 
@@ -42,7 +42,7 @@ class Unavailable(Exception):
 
 
 def reason_against() -> str | None:
-    """Return why no system can be made here, or None if nothing is known to prevent it."""
+    """Return the reason why this host cannot create a system, or None if no reason is known."""
     if os.geteuid() != 0:
         return "debootstrap and chroot need root"
     missing = [name for name in _TOOLS if shutil.which(name) is None]
@@ -53,7 +53,7 @@ def reason_against() -> str | None:
 
 
 def mirror() -> str:
-    """Return the Debian archive that the host uses. Raises `Unavailable` if its configuration names none."""
+    """Return the Debian archive that the host uses; raise `Unavailable` if its configuration names none."""
     for path in (*Path("/etc/apt/sources.list.d").glob("*.sources"), Path("/etc/apt/sources.list")):
         text = path.read_text() if path.exists() else ""
         found = re.search(r"^(?:URIs:|deb(?: \[[^\]]*\])?)\s*(https?://\S+/debian)/?(?:\s|$)", text, re.M)
@@ -63,12 +63,12 @@ def mirror() -> str:
 
 
 def passed_on() -> dict[str, str]:
-    """Return the variables of the host that programs need to reach Debian's archive and the package index."""
+    """Return the host's environment variables that are needed to reach the Debian archive and the package index."""
     return {key: value for key, value in os.environ.items() if _PASSED_ON.fullmatch(key)}
 
 
 def copied_files() -> list[str]:
-    """Return the host's files and directories for the same purpose."""
+    """Return the host's files and directories that are needed to reach the Debian archive and the package index."""
     environment = passed_on()
     named = [environment.get(key, "") for key in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
     of_apt = [
@@ -78,7 +78,7 @@ def copied_files() -> list[str]:
 
 
 def base(release: str) -> Path:
-    """Return the tar file of a minimal system, and make it if there is none. Raises `Unavailable`."""
+    """Return the tar file of a minimal system, created if missing; raise `Unavailable` if that is not possible."""
     kept = CACHE / f"debian-{release}.tar"
     if kept.exists():
         return kept
@@ -108,7 +108,7 @@ class Machine:
         self._sandbox = Sandbox(SANDBOXES, release)
         try:
             self.place = self._sandbox.root
-            """Its root directory, as a path of the host."""
+            """Root directory, as a path of the host."""
             self._sandbox.run("tar", "-xf", str(kept), "-C", str(self._sandbox.inner))
             self._environment = passed_on() | {
                 "HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -135,7 +135,7 @@ class Machine:
         self._sandbox.close()
 
     def run(self, script: str, *, online: bool = False, **environment: str) -> str:
-        """Run a shell script, which must succeed; its output. Unless *online*, it has a loopback interface only."""
+        """Run a shell script that must succeed, with a loopback interface only unless *online*; return its output."""
         there = shlex.join(["chroot", str(self._sandbox.inner), "sh", "-ec", f"cd {CHECKOUT}\n{script}"])
         words = [] if online else ["unshare", "--net"]
         words += ["sh", "-ec", there if online else f"ip link set lo up; {there}"]
@@ -155,7 +155,7 @@ class Machine:
                 there.parent.mkdir(parents=True, exist_ok=True)
                 there.unlink(missing_ok=True)
                 shutil.copy(name, there)
-        sudo = self.place / "usr/local/bin/sudo"  # a minimal Debian has none, and root needs none
+        sudo = self.place / "usr/local/bin/sudo"  # a minimal Debian has no sudo, and root needs none
         sudo.write_text(_SUDO)
         sudo.chmod(0o755)
 
@@ -167,19 +167,19 @@ class Machine:
             there.parent.mkdir(parents=True, exist_ok=True)
             if here.is_symlink():
                 there.symlink_to(os.readlink(here))
-            elif here.exists():  # else it was removed, and that is not committed yet
+            elif here.exists():  # else it was removed, which is not committed yet
                 shutil.copy(here, there)
 
     def _mount(self) -> None:
         of_host = Path(os.environ.get("PIP_CACHE_DIR") or _HOST_CACHES / "pip")
         shared = [(str(of_host), HOST_PIP_CACHE)]
-        shared += [(str(of_host / name), f"{_PIP_CACHE}/{name}") for name in ("http", "http-v2")]  # not "wheels"
+        shared += [(str(of_host / name), f"{_PIP_CACHE}/{name}") for name in ("http", "http-v2")]  # no built wheels
         links = self._environment.get("PIP_FIND_LINKS", "").split()
         shared += [(name, name) for name in links if Path(name).is_dir()]
         root = self._sandbox.inner
         self._sandbox.run("mount", "-t", "proc", "proc", f"{root}/proc")
         self._sandbox.run("mount", "--rbind", "/dev", f"{root}/dev")
-        # systemd removes what the user of a service has there, and that number is another user's on the host
+        # systemd deletes the files there of a service's user, whose ID is that of another user on the host
         self._sandbox.run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", f"{root}/dev/shm")
         for here, there in shared:
             Path(here).mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ class Stopwatch:
     """Seconds of each step of a walk, in the order of the first laps."""
 
     def __init__(self, before: Stopwatch | None = None) -> None:
-        """Begin with the steps of *before*, if given."""
+        """Start with the steps of *before*, if given."""
         self._begun_s = time.monotonic()
         self._seconds: dict[str, float] = dict(before._seconds) if before else {}
 

@@ -22,14 +22,15 @@ from pathlib import Path
 
 COMMAND_S = 2400.0
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private")
-"""IPC: systemd removes the objects of the user of a service, whose number is another user's on the host."""
+"""Command that creates the namespaces, with separate IPC: systemd removes the IPC objects of a service's user, whose ID
+is that of another user on the host."""
 _KEEP = 'place=$1; shift; "$@"; exec rm -rf --one-file-system -- "$place"'
-"""It inherits a locked descriptor of the directory, which tells that the directory is in use."""
-_FIRST = "read -r pid rest < /proc/self/stat; echo $pid; exec cat"  # the number that the host's /proc shows
+"""Script that removes the directory at its end; an inherited, locked descriptor marks the directory as in use."""
+_FIRST = "read -r pid rest < /proc/self/stat; echo $pid; exec cat"  # prints the PID in the host's /proc
 
 
 _MEMORY_KIB = 8 << 20
-"""Available memory from which on the tree is in memory. The tree with all extras is a third of this."""
+"""Available memory from which the tree is in memory. The tree with all extras is a third of this size."""
 
 
 class Sandbox:

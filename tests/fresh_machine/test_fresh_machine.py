@@ -75,7 +75,7 @@ EXTRAS = {
     "dev": f"{program('import build, ipykernel, nbclient, pytest_timeout, trustme, xdist')} && venv/bin/ruff --version"
     " && venv/bin/mypy --version",
 }
-"""Commands that need the packages of an extra."""
+"""Commands that use the packages of each extra."""
 
 
 WALK = """
@@ -86,7 +86,7 @@ with reader(Path.home() / "tutorial" / Path(sys.argv[1]).stem) as walk:
     for block in executed_blocks(sys.argv[1]):
         walk.execute(block)
 """
-"""Executes a page in the directory that it names."""
+"""Program that executes a page in a directory with the name of the page."""
 Tell = Callable[[str], None]
 
 

@@ -42,7 +42,7 @@ def processes_of(place: Path) -> list[str]:
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             texts = [(directory / name).read_text(errors="replace") for name in ("cmdline", "mounts")]
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if directory.name != str(os.getpid()) and any(str(place) in text for text in texts):
             found.append(directory.name)

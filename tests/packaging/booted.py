@@ -26,12 +26,12 @@ exec unshare --pid --fork --kill-child --cgroup sh -ec '
     umount --lazy .
     exec chroot . env container=lxc /lib/systemd/systemd'
 """
-"""The number that it prints is that of the first process in the host's /proc.
+"""Script that boots the system, and prints the PID of its first process in the host's /proc.
 
-systemd gives each service a mount namespace, and begins with changing the propagation of `/`. The kernel refuses that
-(EINVAL, and the service ends with 226/NAMESPACE) unless `/` is a mount, which a directory that chroot made the root is
-not. So the tree is mounted on itself and made the root of the namespace, and the mounts of the host are detached:
-whatever other tests mount is not in the list that systemd reads.
+systemd creates a mount namespace for each service, and first changes the propagation of `/`. The kernel refuses this
+(EINVAL, and the service ends with 226/NAMESPACE) unless `/` is a mount, which a directory made the root by chroot is
+not. Therefore the tree is mounted on itself and made the root of the namespace. The mounts of the host are detached, so
+that mounts of other tests are not in the list that systemd reads.
 """
 
 
@@ -51,13 +51,13 @@ class Booted:
         return self._pid
 
     def run(self, script: str) -> str:
-        """Run a shell script, which must succeed; its output."""
+        """Run a shell script that must succeed, and return its output."""
         status, output = self._run(script)
         assert status == 0, f"{script}\n{output}"
         return output
 
     def wait_for(self, script: str, expected: str) -> None:
-        """Run a shell script until it prints *expected*."""
+        """Run a shell script repeatedly until it prints *expected*."""
         end_s = time.monotonic() + DEADLINE_S
         output = ""
         while time.monotonic() < end_s:

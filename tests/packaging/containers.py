@@ -25,7 +25,7 @@ mkdir -p /var/lib/containers /etc/cni/net.d
 mount --bind "$1" /var/lib/containers
 mount -t tmpfs tmpfs /etc/cni/net.d
 """
-"""crun refuses hosts that mount both versions of cgroups. The definitions of networks are in /etc/cni/net.d."""
+"""Script that mounts only version 2 of cgroups, as crun refuses both, and an empty directory for networks."""
 PODMAN = ("podman", "--runtime", "crun", "--cgroup-manager", "cgroupfs", "--events-backend", "none")
 _MADE_BY_PODMAN = ("/etc/hosts", "/etc/resolv.conf")
 _ENGINE = f"""#!/bin/sh
@@ -39,7 +39,7 @@ run|create) set -- --log-driver k8s-file --cgroups disabled --ulimit nofile=1024
 esac
 exec {shlex.join(PODMAN)} "$verb" "$@"
 """
-"""Options for a host without cgroups of its own, and for the way to Debian's archive and the package index."""
+"""Script that adds options for a host without own cgroups and for access to the Debian archive and package index."""
 _DOCKER = """
 sudo() { "$@"; }
 docker() {
@@ -55,7 +55,7 @@ docker() {
 
 
 def reason_against_containers() -> str | None:
-    """Return why no container can be run here, or None if nothing is known to prevent it."""
+    """Return the reason why this host cannot run containers, or None if no reason is known."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
     return f"not installed: {', '.join(missing)}" if missing else reason_against()
 
@@ -83,7 +83,7 @@ class Containers:
             raise
 
     def _start_engine(self, system: Path) -> None:
-        """Run a first container, of the archive *system*. Raises `Unavailable`."""
+        """Run a first container from the archive *system*; raise `Unavailable` if that fails."""
         try:
             self._sandbox.run("sh", "-ec", _PREPARE, "sh", str(self._sandbox.inner))
             self._sandbox.run(*PODMAN, "import", "--quiet", str(system), BARE)

@@ -1,6 +1,6 @@
 """Checks of the Debian package's service on a booted system: use, upgrade, configuration, removal.
 
-Each function leaves a service that runs, except `remove`. `/root/first.deb` is the installed package, `/root/next.deb`
+Each function except `remove` leaves the service running. `/root/first.deb` is the installed package, `/root/next.deb`
 its next revision.
 """
 
@@ -80,7 +80,7 @@ with socket.create_server(("127.0.0.1", 5672)):
 
 
 def next_revision(machine: Machine) -> None:
-    """Make the package of the next revision from the first."""
+    """Build the package of the next revision from the first one."""
     machine.run(NEXT_REVISION)
 
 
@@ -94,7 +94,7 @@ def use(system: Booted) -> None:
     assert "Run a durable AMQP 1.0 broker" in system.run("man cairnmq-broker")
     system.run(_python("import opentelemetry.sdk.trace, psycopg, uvicorn\n"))  # the extras of packaging/extras.txt
 
-    # a reload reads files again; rotation leaves the broker a new file
+    # a reload reads files again; after rotation the broker writes to a new file
     system.run("systemctl reload cairnmq")
     system.wait_for("journalctl --unit cairnmq --output cat | grep -c broker.reloaded", "1")
     system.run("logrotate --force /etc/logrotate.d/cairnmq && cairnmq ctl queues create rotated")

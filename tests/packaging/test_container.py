@@ -93,12 +93,12 @@ def test_container_of_the_page_is_healthy_unprivileged_and_stops_in_order(
     assert "10001\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n" in said
     assert "/opt/cairnmq/bin/cairnmq broker" in said  # the broker itself is the first process
     assert "touch: cannot touch '/somewhere': Read-only file system" in said
-    assert "status 0\n" in said  # SIGTERM ended it in good order
+    assert "status 0\n" in said  # a clean stop by SIGTERM
     assert "broker.stopped" in said
 
 
 NAMES = Path("/usr/lib/cni/dnsname")
-"""The plugin with which containers of a network find each other by name."""
+"""Plugin by which containers of a network resolve each other's names."""
 PROMETHEUS = """ARG BASE
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends prometheus && mkdir /prometheus

@@ -69,7 +69,7 @@ def test_grafana_finds_every_dashboard_and_its_data_source(etc: Path) -> None:
     assert {path.name for path in found} == {path.name for path in (ROOT / "monitoring/grafana").glob("*.json")}
     documents = [json.loads(path.read_text()) for path in found]
     assert len({one["uid"] for one in documents}) == len(documents) == 3
-    for document in documents:  # the variable takes the default data source of its kind
+    for document in documents:  # the variable's default is the default data source of its type
         [variable] = [one for one in document["templating"]["list"] if one["name"] == "datasource"]
         assert (variable["type"], variable["query"]) == ("datasource", source["type"])
     assert source["isDefault"]

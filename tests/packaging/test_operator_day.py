@@ -91,10 +91,10 @@ class Day:
         self._blocks = [block for block in blocks_of(PAGE) if block.language]
         self._pictures = iter(PICTURES)
         self.watch = Stopwatch()
-        """A lap ends with the commands of each section. What the browser does counts for the next one."""
+        """Stopwatch with a lap for the commands of each section; browser actions count for the next section."""
 
     def execute(self, heading: str, count: int | None = None) -> str:
-        """Execute the next blocks of a section; the output of the last one."""
+        """Execute the next blocks of a section, and return the output of the last one."""
         output = ""
         mine = [block for block in self._blocks if block.section == heading][:count]
         assert mine, heading
@@ -121,7 +121,7 @@ class Day:
         return self.system.run(f"cd {DOWNLOADS}; export CAIRNMQ_PASSWORD={PASSWORD}; {given}{command}")
 
     def picture(self, page: Page) -> None:
-        """Take the next picture, of what the window shows."""
+        """Take the next picture, a screenshot of *page*."""
         take(page, self._place / next(self._pictures))
 
     def end(self) -> None:
@@ -167,7 +167,7 @@ def test_day_of_an_operator(downloaded: Booted, package: Path, tmp_path: Path, t
             assert {"orders", "orders.failed"} <= {*console.text().split()}
             day.picture(console.page)
 
-            # a dead letter, its life, and its return
+            # a dead letter, its history, and its retry
             assert day.execute("Find a dead-lettered message") == "reject order-17: ten stones\n"
             assert messages(console, "orders.failed") == ["order-17"]
             assert "rejected in orders" in console.text()

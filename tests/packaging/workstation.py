@@ -21,7 +21,7 @@ class Workstation:
         self.place = place
         self.name = name
         self.address = address
-        """The booted system's."""
+        """Address of the booted system."""
         self._hosts = place / "hosts"
         self._hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")
 
