@@ -15,7 +15,7 @@ from typing import Any
 NAME = "azure.servicebus._pyamqp"
 layer, constants, errors, messages, sasl = (
     import_module(name) for name in (NAME, *(f"{NAME}.{part}" for part in ("constants", "error", "message", "sasl")))
-)  # may not be installed where types are checked
+)  # may be missing when types are checked
 
 KEPT = 10
 WINDOW = 20
@@ -66,7 +66,7 @@ class Sender(Client):
         client = self.connected()
         while self.number < self.count:
             while self.opened == 1 and self.number == self.count // 2:
-                client.do_work()  # until that connection ends
+                client.do_work()  # until the connection ends
             header, properties = messages.Header(durable=True), messages.Properties(message_id=self.number)
             client.send_message(messages.Message(header=header, properties=properties, data=[b"x" * 100]))
             self.number += 1

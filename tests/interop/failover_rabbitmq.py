@@ -14,7 +14,7 @@ from collections import deque
 from importlib import import_module
 from typing import Any
 
-library: Any = import_module("rabbitmq_amqp_python_client")  # may not be installed where types are checked
+library: Any = import_module("rabbitmq_amqp_python_client")  # may be missing when types are checked
 proton: Any = import_module("rabbitmq_amqp_python_client.qpid.proton")
 symbol = proton.symbol
 
@@ -53,7 +53,7 @@ class Sender(Client):
         publisher = connection.publisher(destination=self.address)
         while self.number < self.count:
             if self.opened == 1 and self.number == self.count // 2:
-                connection._conn.wait(lambda: False, timeout=None)  # until that connection ends
+                connection._conn.wait(lambda: False, timeout=None)  # until the connection ends
             publisher.publish(library.Message(id=self.number, body=b"x" * 100, inferred=True))
             self.number += 1
             if self.number % 100 == 0:

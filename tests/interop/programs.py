@@ -15,7 +15,7 @@ from tests.harness.process import BrokerProcess
 HERE = Path(__file__).parent
 TIMEOUT_S = 300
 Program = tuple[list[str], dict[str, str]]
-"""A command, and what to add to its environment."""
+"""A command, and additions to its environment."""
 
 
 def run(program: Program, running: BrokerProcess, *arguments: object) -> str:
@@ -34,7 +34,7 @@ def run(program: Program, running: BrokerProcess, *arguments: object) -> str:
 def compiled(source: Path, program: Path, *options: str) -> str:
     """Compile a C++ program with proton and return its path; skip the test without g++ or proton.
 
-    It does not use pkg-config, as Debian's libqpid-proton-cpp.pc requires packages that do not exist.
+    pkg-config is not used, as Debian's libqpid-proton-cpp.pc requires packages that do not exist.
     """
     if shutil.which("g++") is None:
         pytest.skip("there is no g++: apt-get install g++ libqpid-proton-cpp12-dev")

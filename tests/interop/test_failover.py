@@ -36,7 +36,7 @@ COUNT = 300
 STOPPED_AT = 100
 MOST_UNDER_WAY = 20
 HERS, OURS = 1, 3
-"""The member that the client knows, and the one that the test looks through; the client runs there."""
+"""Numbers of the member whose address the client gets, and of the member on whose host client and test connect."""
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_it_receives_on(
 
 def hold_to_the_promises(life: RealScenario, said: list[list[str]]) -> None:
     lives: list[list[tuple[int, bool]]] = []
-    """What came on each connection, and whether it was marked."""
+    """Messages received on each connection, each with True if it was marked as a redelivery."""
     seen: set[int] = set()
     settled: set[int] = set()
     for verb, *words in said:

@@ -189,7 +189,7 @@ def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path
             assert again == BURST[len(BURST) - len(again) :], "what was not accepted comes, and all of it"
             burst = [peer.post(sends, Message(body=body, durable=True)) for body in BURST]
             peer.settle_down()
-            receiver.receive()  # the first one was delivered there; the others may be on either side
+            receiver.receive()  # the far broker has the first message; the others may be on either side
             proton_broker.kill()
             with pytest.raises(LinkDetached, match="amqp:link:detach-forced"):
                 take_all(receiver)

@@ -36,7 +36,7 @@ def rabbit(running: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def test_rabbitmq_publishes(rabbit: Any, peer: Peer) -> None:
-    # B2.6: to an address of RabbitMQ's kind, which is a queue's name here
+    # B2.6: sent to an address in RabbitMQ's format, which is a queue name here
     client, connection = rabbit
     publisher = connection.publisher(destination="/queues/published")
     for number in range(COUNT):
@@ -114,7 +114,7 @@ def test_azure_sends(azure: Any, peer: Peer, address: str) -> None:
 
 
 def test_azure_receives(azure: Any, peer: Peer, address: str) -> None:
-    # B2.7: unsettled, each accepted when it was looked at
+    # B2.7: received unsettled, and accepted one by one after reading
     opened, constants = azure
     peer.send(peer.sender(address), *(Message(body=b"%d" % n, durable=True, inferred=True) for n in range(COUNT)))
     receiver = opened(

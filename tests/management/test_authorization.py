@@ -67,7 +67,7 @@ FORBIDDEN, CREATED, OK, NO_CONTENT = 403, 201, 200, 204
             ("READ", "template", "*[infix]*", None, FORBIDDEN),
             ("CREATE", "template", "*infix*", EXPIRING, CREATED),
             ("CREATE", "template", "an-infix-name", EXPIRING, CREATED),
-            ("CREATE", "queue", "*[infix]*", None, CREATED),  # as a queue's name it is only a name
+            ("CREATE", "queue", "*[infix]*", None, CREATED),  # a queue name is not a pattern
         ], id="a pattern is compared as a pattern"),
         pytest.param(MONITOR, [
             ("READ", "broker", "broker", None, OK),

@@ -139,7 +139,7 @@ def test_idle_time_of_a_connection_begins_again_with_each_message(manager: Manag
     before_s = time.monotonic()
     peer.put(sender, ["one"])
     found_s = idle_s()
-    assert found_s <= time.monotonic() - before_s + 0.1, (silent_s, found_s)  # the clock of the system is coarse
+    assert found_s <= time.monotonic() - before_s + 0.1, (silent_s, found_s)  # the system clock is coarse
 
 
 def test_idle_time_is_unknown_of_other_and_of_closed_sockets() -> None:

@@ -160,7 +160,7 @@ def test_a_message_that_becomes_due_is_no_longer_marked(manager: Manager, peer: 
     peer.send(peer.sender("orders"), scheduled("soon", 300), scheduled("later", HOUR_MS))
     deadline_s = time.monotonic() + DEADLINE_S
     is_marked = {"soon": True}
-    while is_marked.get("soon") is not False:  # it may be missing while it is moved to its position
+    while is_marked.get("soon") is not False:  # the message may be missing while it moves to its position
         is_marked = {one["body"]: one["due"] is not None for one in look(manager, "orders", body_bytes=10)}
         assert is_marked["later"]
         assert time.monotonic() < deadline_s
@@ -202,7 +202,7 @@ def test_scheduled_messages_are_shown_after_a_crash(start_process: StartProcess,
     process.stop(9)
     port = start_process().port
     peer, manager = peer_at(port), Manager(peer_at(port))
-    for _ in range(2):  # before and after the broker has read them for a consumer
+    for _ in range(2):  # before and after the broker reads the messages for a consumer
         seen = look(manager, "orders", body_bytes=10)
         assert [(one["body"], one["due"] is not None) for one in seen] == [
             ("later", True), ("now", False), ("last", True),

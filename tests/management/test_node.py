@@ -49,7 +49,7 @@ def test_a_link_pair(new_peer: NewPeer) -> None:
         assert answer.message.correlation_id == 7
         assert answer.message.address == f"me/{name}"
         answer.accept()
-    peer.send(sender, request())  # no reply-to: the last link from the node
+    peer.send(sender, request())  # without reply-to, the response uses the last link from the node
     assert peer.take(links[1])
 
 

@@ -36,7 +36,7 @@ def test_following_has_its_maker_as_owner_and_counts(
     path = tmp_path / "rules.toml"
     path.write_text(RULES)
     process = start_process("--acl-file", str(path), "--connect-to", "amqp://127.0.0.1:1?name=there")
-    manager = Manager(peer_at(process.port))  # its node for responses is the first queue
+    manager = Manager(peer_at(process.port))  # the first queue is the node for responses
 
     def follow(name: str, **arguments: object) -> tuple[int, str]:
         asked = {"connector": "there", "source": "q", "arguments": arguments}
