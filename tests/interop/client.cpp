@@ -1,4 +1,4 @@
-// A client of the interop tests on proton's C++ library. See test_interop.py for what it is asked to do and says.
+// A client of the interop tests on proton's C++ library. test_interop.py describes its commands and output.
 
 #include <proton/codec/encoder.hpp>
 #include <proton/connection.hpp>
@@ -90,7 +90,7 @@ class Send : public Client {
 
 class Receive : public Client {
   public:
-    // outcomes: a letter for each message, as many as there are to be received
+    // outcomes: a letter for each message to receive
     Receive(const std::string& url, const std::string& address, bool settled, const std::string& outcomes, size_t size)
         : Client(url), address_(address), settled_(settled), outcomes_(outcomes), size_(size) {}
 
@@ -147,7 +147,7 @@ class Ask : public Client {
     proton::sender sender_;
 };
 
-// Takes what there is, by draining its credit.
+// Receives all available messages by draining its credit.
 class Take : public Client {
   public:
     Take(const std::string& url, const std::string& address, const std::string& kind, const std::string& selector)
@@ -187,7 +187,7 @@ class Take : public Client {
     std::string address_, kind_, selector_, said_ = "took";
 };
 
-// Decodes messages of one queue, and sends them, encoded once more, to another.
+// Decodes messages of a queue, encodes them again, and sends them to another queue.
 class Echo : public Client {
   public:
     Echo(const std::string& url, const std::string& from, const std::string& to, int count)

@@ -1,4 +1,4 @@
-// A client of the interop tests on rhea. See test_interop.py for what it is asked to do and says.
+// A client of the interop tests on rhea. test_interop.py describes its commands and output.
 'use strict';
 
 const container = require('rhea');
@@ -49,7 +49,7 @@ const verbs = {
         container.on('rejected', () => fail('rejected'));
     },
     receive(connection) {
-        // a letter for each message, as many as there are to be received
+        // a letter for each message to receive
         const outcomes = {
             a: (delivery) => delivery.accept(),
             x: (delivery) => delivery.reject({condition: 'test:rejected', description: 'as told'}),
@@ -65,7 +65,7 @@ const verbs = {
             if (message.subject !== String(received) || !body.equals(bodyOf(received))) {
                 fail('message ' + received + ' is not what was sent');
             }
-            // a long message is settled by its last transfer, as the specification allows; rhea looks at the first one
+            // the last transfer settles a long message, as the specification allows; rhea checks the first one
             if (!settled) outcomes[first[received]](delivery);
             else if (!delivery.remote_settled && body.length < 10000) fail('it is not settled');
             if (++received === first.length) done(context, 'received ' + received);
@@ -91,8 +91,8 @@ const verbs = {
         });
     },
     types(connection) {
-        // a message of each type, and what it is encoded as
-        // encoding a value as a body changes it, so each is made where it goes
+        // a message of each type, and its encoding
+        // encoding a value as a body changes the value, so each use creates a new one
         const scalars = {
             boolean: () => types.wrap_boolean(true), ubyte: () => types.wrap_ubyte(255),
             ushort: () => types.wrap_ushort(65535),
@@ -135,7 +135,7 @@ const verbs = {
         });
     },
     reconnect(connection) {
-        // the broker goes away and comes back; the receiver is there again by itself
+        // the broker is restarted; rhea opens the receiver again
         let open = 0;
         connection.open_receiver(address);
         container.on('receiver_open', () => say('open ' + (++open)));

@@ -1,5 +1,5 @@
-// A client on proton's C++ library that leaves fail-over to the library's own reconnecting. See test_failover.py for what it
-// is asked to do and says. With one place it goes on with the other members that the broker tells of in its open.
+// A client on proton's C++ library that uses the library's reconnection; test_failover.py describes its commands and
+// output. If only one address is given, it reconnects to the members that the broker announces in its open.
 
 #include <proton/connection.hpp>
 #include <proton/connection_options.hpp>
@@ -45,10 +45,10 @@ class Failover : public proton::messaging_handler {
         container.connect(places_.front(), options);
     }
 
-    // Again after each reconnecting, when the library has opened the links of before by itself.
+    // Also called after each reconnection, when the library has opened the earlier links again.
     void on_connection_open(proton::connection& connection) override {
         std::vector<std::string> others = told(connection);
-        if (places_.size() == 1 && !others.empty())  // the library does not look there itself
+        if (places_.size() == 1 && !others.empty())  // the library does not use the announced members itself
             connection.update_options(proton::connection_options().failover_urls(others));
         std::cout << "open " << others.size() << std::endl;
         allowed_ = connection.reconnected() ? count_ : count_ / 2;
@@ -60,7 +60,7 @@ class Failover : public proton::messaging_handler {
         std::cerr << "reconnecting: " << transport.error().what() << std::endl;
     }
 
-    // What would end the connection for good.
+    // Errors that end the connection permanently.
     void on_connection_error(proton::connection& connection) override { fail(connection.error().what()); }
     void on_error(const proton::error_condition& error) override { fail(error.what()); }
 
@@ -68,7 +68,7 @@ class Failover : public proton::messaging_handler {
 
   protected:
     virtual void begin(proton::connection connection) = 0;
-    virtual void again() = 0;  // what was under way on the connection before is not any more
+    virtual void again() = 0;  // drops deliveries in flight on the previous connection
 
     void done(proton::connection connection) {
         done_ = true;

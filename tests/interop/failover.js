@@ -1,5 +1,5 @@
-// A client on rhea that leaves fail-over to the library's own reconnecting. See test_failover.py for what it is asked to do
-// and says. It goes on with the other members that the broker tells of in its open.
+// A client on rhea that uses the library's reconnection; test_failover.py describes its commands and output. It
+// reconnects to the other members that the broker announces in its open.
 'use strict';
 
 const container = require('rhea');
@@ -35,7 +35,7 @@ function send() {
         if (confirmed === count) connection.close();
         go();
     });
-    container.on('disconnected', () => {  // what was under way is to be sent again; links open by themselves
+    container.on('disconnected', () => {  // messages in flight are sent again; rhea opens the links
         again = [...underWay.values(), ...again];
         underWay.clear();
     });
@@ -54,7 +54,7 @@ function receive() {
         kept.push(delivery);
         while (kept.length > (got.size === count ? 0 : KEPT)) kept.shift().accept();
     });
-    container.on('settled', ({delivery}) => {  // it has taken effect
+    container.on('settled', ({delivery}) => {  // the broker has confirmed the acceptance
         say(`settled ${numbers.get(delivery)}`);
         numbers.delete(delivery);
         if (got.size === count && !numbers.size) connection.close();

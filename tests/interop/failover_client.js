@@ -1,5 +1,4 @@
-// What clients on Node.js are asked to do when they fail over, where they may go, and how they say what happens. See
-// test_failover.py.
+// Arguments, addresses and output of the failover clients on Node.js, which test_failover.py describes.
 'use strict';
 
 const [verb, address, count, place] = [process.argv[2], process.argv[3], Number(process.argv[4]), process.argv[5]];
@@ -12,11 +11,11 @@ function say(what) {
 
 module.exports = {
     verb, address, count, say,
-    WINDOW: 20,  // messages under way
-    KEPT: 10,  // of those received, so many are not settled at once
-    opened: 0,  // how often a connection was
+    WINDOW: 20,  // messages in flight
+    KEPT: 10,  // received messages that are kept unsettled
+    opened: 0,  // number of connections opened so far
     place: attempt => places[attempt % places.length],
-    // A connection is open: the broker has told of others.
+    // Process the open of a connection, in which the broker announces the other members.
     isOpen(connection) {
         const others = (connection.properties || {})['failover-server-list'] || [];
         if (others.length) places = [first, ...others.map(one => ({host: one['network-host'], port: one.port}))];

@@ -1,17 +1,17 @@
-// A client on rhea-promise. See test_failover.py for what it is asked to do and says. Of the promises of what was under way
-// none is settled when the connection breaks, but after a time-out, so it does not leave fail-over to rhea: where a connection
-// ends it makes another one, in turns to all that the broker told of, and sends again what was not confirmed.
+// A client on rhea-promise; test_failover.py describes its commands and output. If the connection breaks, promises of
+// messages in flight are settled only after a timeout. Therefore the client does not use rhea's reconnection: it
+// connects to the announced members in turn, and sends unconfirmed messages again.
 'use strict';
 
 const {Connection} = require('rhea-promise');
 const client = require('./failover_client.js');
 const {verb, address, count, say, WINDOW, KEPT} = client;
 
-// Runs `work` on a connection; false if that broke before it was done.
+// Runs `work` on a connection; returns false if the connection was lost before the work was done.
 async function once(where, work) {
     const connection = new Connection({...where, reconnect: false, operationTimeoutInSeconds: 10, idle_time_out: 20000, username: 'anonymous'});
     let done = false;
-    const lost = new Promise(resolve => {  // where the broker says goodbye, there is no `disconnected`
+    const lost = new Promise(resolve => {  // after a close by the broker, `disconnected` is not emitted
         for (const event of ['disconnected', 'connection_close']) connection.once(event, () => done || resolve(false));
     });
     connection.on('connection_error', () => {});
@@ -36,7 +36,7 @@ function sending() {
         while (left.length) {
             while (!sender.sendable()) await sendable();
             const batch = left.slice(0, Math.min(WINDOW, sender.credit, (client.opened > 1 ? count : count / 2) - confirmed));
-            if (!batch.length) await new Promise(() => {});  // until that connection ends
+            if (!batch.length) await new Promise(() => {});  // until the connection ends
             await Promise.all(batch.map(async number => {
                 await sender.send({message_id: number, durable: true, body: 'x'.repeat(100)});
                 left = left.filter(other => other !== number);
@@ -49,7 +49,7 @@ function sending() {
 function receiving() {
     const got = new Set();
     return async connection => {
-        const receiver = await connection.createReceiver({source: {address}, credit_window: 0, autoaccept: false});  // until somebody listens
+        const receiver = await connection.createReceiver({source: {address}, credit_window: 0, autoaccept: false});  // no credit until the handler is set
         const kept = [];
         const all = new Promise(resolve => receiver.on('message', ({message, delivery}) => {
             const firstTime = !message.delivery_count && message.first_acquirer;

@@ -1,4 +1,4 @@
-// A container on rhea that others connect to, with queues in memory: the far end of link routes and auto-links.
+// A broker on rhea with queues in memory, to which link routes and auto-links connect.
 'use strict';
 
 const container = require('rhea');

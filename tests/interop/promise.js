@@ -1,4 +1,4 @@
-// A client of the interop tests on rhea-promise: sends, waiting for each outcome, and receives by credit.
+// A client of the interop tests on rhea-promise that waits for the outcome of each message, and receives by credit.
 'use strict';
 
 const {Connection} = require('rhea-promise');

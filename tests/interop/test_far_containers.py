@@ -158,7 +158,7 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(900)
 def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path: Path) -> None:  # C42, C60
-    """If the remote broker is killed, messages that it did not accept remain here, and are sent after its restart."""
+    """Messages that a killed remote broker did not accept remain on this broker, and are sent after the restart."""
     options = (
         "--connect-to", f"amqp://127.0.0.1:{proton_broker.port}?name=hub", "--link-route", "hub.*=hub,strip=hub.",
         "--auto-link", "in:jobs@hub:far-jobs", "--auto-link", "out:results@hub:far-results",
