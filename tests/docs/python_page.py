@@ -96,7 +96,7 @@ CLASSES = {
 
 
 def found(title: str) -> Any:
-    """Return the object with that dotted name."""
+    """Return the object with the dotted name *title*."""
     module, _, name = title.rpartition(".")
     return getattr(import_module(module), name)
 

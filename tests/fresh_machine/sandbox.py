@@ -98,7 +98,7 @@ def _remove_leftovers(parent: Path) -> None:
     for directory in parent.iterdir():
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # its sandbox was closed meanwhile
+        except FileNotFoundError:  # the sandbox was closed in the meantime
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

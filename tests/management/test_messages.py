@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def look(manager: Manager, queue: str, **asked: Any) -> list[dict[str, Any]]:
-    """Return all messages of the queue by PEEK requests for one page after the other."""
+    """Return all messages of the queue by PEEK requests for one page after another."""
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:

@@ -1,6 +1,6 @@
 """Tests of the container image and the compose project with the commands of docs/how-to/container.md.
 
-Other images cannot be pulled here. The image of Prometheus is built from Debian's package under the name that the
+The test does not pull other images. The image of Prometheus is built from Debian's package under the name that the
 compose file uses; Grafana, which is not in Debian, is left out.
 """
 

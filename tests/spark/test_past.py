@@ -1,4 +1,4 @@
-"""Tests of past states, which are read if the log is complete as of that LSN; otherwise gaps are reported."""
+"""Tests of past states, which are read if the log is complete as of the LSN; otherwise gaps are reported."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from .modules import MODULES
 
 LAYERS = ("cli", "console", "management", "recovery", "tools")
-"""The layers whose texts people read."""
+"""Layers with texts for users."""
 PLURAL = re.compile(
     r" (?:more |older |free |empty |incomplete )?(?:messages|records|queues|exchanges|bindings|containers|blocks|holes|"
     r"commits|files|users|options|connections|consumers|rows|lines|transactions|kills|members|places|findings)\b(?!/)"

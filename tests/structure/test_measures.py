@@ -33,7 +33,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def nodes(floors: tuple[str, ...] = ()) -> Iterator[ast.AST]:
-    """Yield all syntax nodes of these layers, or of all layers."""
+    """Yield all syntax nodes of the layers *floors*, or of all layers."""
     for module, tree in trees().items():
         if not floors or module.partition(".")[0] in floors:
             yield from ast.walk(tree)

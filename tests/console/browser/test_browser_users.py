@@ -43,7 +43,7 @@ def login_status(site: ConsoleSite, user: str, password: str) -> int:
 
 
 def add(site: ConsoleSite, console: ConsolePage, name: str) -> None:
-    """Add a user through the API, and show it."""
+    """Add a user through the API, and wait until the page of users lists it."""
     admin = client(site)
     assert admin.login(ADMIN, PASSWORD).status == 201
     admin.done("POST", "/users", {"name": name, "password": "first"})
