@@ -199,7 +199,7 @@ class RealScenario:
     def start_broker(self, node: int, silence_s: float = SILENCE_S) -> None:
         self.brokers[node] = BrokerProcess(
             self.directory / f"store{node}",
-            "--listen", address(node), "--port", str(PORT), "--anonymous", "--idle-timeout", "5",
+            "--listen", address(node), "--port", str(PORT), "--anonymous", "--anonymous", "--idle-timeout", "5",
             "--metrics-port", str(METRICS), "--cluster-name", f"s{self.seed}",
             "--cluster-silence", str(silence_s), *self.options,
             within=lambda command: self.lab.command(node, command), preexec=end_with_parent,
