@@ -40,6 +40,8 @@ class ParquetSink:
         self._path = target.path
         self._shape = shape
         self._place = os.path.join(target.own, _STATE)
+        self._is_swept = True
+        """False if files may be left that belong to no commit."""
         found = read_json(self._place, dict[str, Any]) or {"exported": [], "moving": [], "is_writing": False}
         try:
             self.exported = Ranges.of(found["exported"])
@@ -53,6 +55,8 @@ class ParquetSink:
 
     def write_batch(self, part: ExportPart, rows: Rows) -> None:
         """Write the *rows* of *part* to files, which become visible together."""
+        if not self._is_swept:
+            self._sweep()
         if not self._is_writing:
             self._is_writing = True
             self._write_state()
@@ -60,7 +64,8 @@ class ParquetSink:
             written = self._write(part, rows)
             _sync(self._path, written)
         except BaseException as error:
-            self._sweep()
+            with suppress(CairnError):
+                self._sweep()
             if rows.error is not None:
                 raise rows.error from None
             if isinstance(error, OSError):
@@ -75,16 +80,17 @@ class ParquetSink:
 
     def close(self) -> None:
         """Remove the state of an unfinished commit, so that the next process has nothing to repair."""
-        if self._is_writing:
+        if self._is_writing and self._is_swept:
             self._is_writing = False
             self._write_state()
 
     def _write(self, part: ExportPart, rows: Rows) -> list[str]:
         """Write the files of *part* and return their paths.
 
-        They are found by name: a thread of Arrow would release a `file_visitor` after this call, and then a process of
-        Python 3.11 that ends meanwhile is aborted (apache/arrow 36389; 9 of 60 processes that ended at once).
+        They are found by name: a thread of Arrow would release a `file_visitor` after this call, see `Rows.reader`
+        (9 of 60 processes that ended at once were aborted).
         """
+        start = f".{part.first_lsn:016x}-{part.end_lsn:016x}-"
         schema = self._shape.schema
         fields = [schema.field(name) for name in self._shape.partition]
         form = ds.ParquetFileFormat()
@@ -99,11 +105,11 @@ class ParquetSink:
         ds.write_dataset(
             rows.reader(), self._path, format=form, file_options=options, use_threads=False,
             partitioning=ds.partitioning(pa.schema(fields), flavor="hive"),
-            basename_template=f".{part.first_lsn:016x}-{part.end_lsn:016x}-{{i}}{_HALF}",
+            basename_template=f"{start}{{i}}{_HALF}",
             existing_data_behavior="overwrite_or_ignore", max_partitions=1 << 20, max_open_files=_OPEN_FILES,
             min_rows_per_group=_GROUP_ROWS[0], max_rows_per_group=_GROUP_ROWS[1],
         )  # fmt: skip
-        return sorted(self._unfinished())
+        return sorted(self._unfinished(start))
 
     def _write_state(self, moving: Sequence[str] = ()) -> None:
         state = {"exported": self.exported.runs, "moving": moving, "is_writing": self._is_writing}
@@ -123,15 +129,24 @@ class ParquetSink:
             RealDirectory(place).sync()
 
     def _sweep(self) -> None:
-        """Remove the files that belong to no commit."""
-        for path in self._unfinished():
-            with suppress(OSError):
+        """Remove the files that belong to no commit. Raises `CairnError`; no commit begins before they are removed."""
+        self._is_swept = False
+        with disk_errors(self._path, "remove unfinished files in"):
+            for path in self._unfinished("."):
                 os.unlink(path)
+        self._is_swept = True
 
-    def _unfinished(self) -> Iterator[str]:
-        """Return the paths of the files that have no name of a Parquet file yet."""
-        for place, _, names in os.walk(self._path):
-            yield from (os.path.join(place, name) for name in names if name.startswith(".") and name.endswith(_HALF))
+    def _unfinished(self, start: str) -> Iterator[str]:
+        """Return the paths of the files without a name of a Parquet file yet, whose names begin with *start*.
+
+        Arrow follows symbolic links to partitions. Raises `OSError` for a directory that can't be read.
+        """
+
+        def fail(error: OSError) -> None:
+            raise error
+
+        for place, _, names in os.walk(self._path, onerror=fail, followlinks=True):
+            yield from (os.path.join(place, name) for name in names if name.startswith(start) and name.endswith(_HALF))
 
 
 def _sync(top: str, paths: Iterable[str]) -> None:
