@@ -87,14 +87,15 @@ def replay(
     now_us = SystemClock().wall_us()
     begin = _moment(from_lsn, from_time, now_us)
     end = _moment(to_lsn, to_time, now_us)
+    if begin is not None and end is not None:
+        check_order(f"--from-lsn {from_lsn} --to-lsn {to_lsn}", begin.lsn, end.lsn)
+        check_order(f"--from-time {from_time} --to-time {to_time}", begin.time_us, end.time_us)
     address = address_of(url)
     with HistoryView([*paths, *archives], connect, catalog, holds=False) as past:
         ids = queue_ids_named(queues, past.queue_names, "--queue {}")
         history = past.history
         first_lsn = history.first_lsn if begin is None else history.lsn_of(begin)
         end_lsn = history.end_lsn if end is None else history.lsn_of(end)
-        if begin is not None and end is not None:
-            check_order(f"{begin.text} to {end.text}", first_lsn, end_lsn)
         messages = ReplayedMessages(
             past, first_lsn, end_lsn, _wanted(past, ids), address, speed=speed, rate=rate, count=count
         )

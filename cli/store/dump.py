@@ -95,15 +95,14 @@ def dump(
     as_json = _is_json(output_format)
     paths, empty = _read(paths, archives)
     chosen = checked_types(types)
+    now_us = SystemClock().wall_us()
+    since_us, until_us = (None if text is None else time_of(text, now_us) for text in (since, until))
+    check_order(f"--from-lsn {from_lsn} --to-lsn {to_lsn}", from_lsn, to_lsn)
+    check_order(f"--since {since} --until {until}", since_us, until_us)
     evidence = open_evidence(list(paths))
     if connect is not None:
         ask_server(evidence, connect, catalog)
     names = evidence.queue_names
-    now_us = SystemClock().wall_us()
-    times = [None if text is None else time_of(text, now_us) for text in (since, until)]
-    since_us, until_us = times
-    check_order(f"--from-lsn {from_lsn} --to-lsn {to_lsn}", from_lsn, to_lsn)
-    check_order(f"--since {since} --until {until}", since_us, until_us)
     end_us = None if until_us is None else until_us + 1
     queue_ids = queue_ids_named(queues, names, "--queue {}")
     selection = Selection(from_lsn, to_lsn, since_us, end_us, queue_ids=queue_ids, message_ids=messages)

@@ -164,8 +164,10 @@ def test_a_dry_run_sends_nothing(tmp_path: Path) -> None:
     assert json.loads(cairnmq(*command, *some).stdout) == [{"address": "orders", "messages": 2}]
     assert cairnmq(*command, "--from-lsn", "1000000000").stdout == "would send 0 messages\n"
     reversed_range = cairnmq(*command, "--from-lsn", "3000", "--to-lsn", "2000", status=2).stderr
-    reason = "the second point in time is before the first; name the earlier one first"
-    assert reversed_range == f"cairnmq: 3000 to 2000: {reason}\n"
+    reason = "the second point in time is before the first; exchange them"
+    assert reversed_range == f"cairnmq: --from-lsn 3000 --to-lsn 2000: {reason}\n"
+    mixed = (*command, "--from-lsn", "1000000000", "--to-time", "0s")
+    assert cairnmq(*mixed).stdout == "would send 0 messages\n"
 
 
 def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_difference_says_what_came_and_why_what_went(filled: Filled, command: 
     purged = command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end", "--json")
     assert [one["reason"] for one in purged.objects if one.get("change") == "removed"].count("purged") == 40
     assert "purged" in command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end").out
-    assert "name the earlier one first" in command("as-of", filled.path, filled.archive, "--diff", last, first).err
+    assert "exchange them" in command("as-of", filled.path, filled.archive, "--diff", last, first).err
 
 
 def test_difference_shows_no_table_for_messages_that_came_and_went(tmp_path: Path, command: Dump) -> None:

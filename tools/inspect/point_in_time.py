@@ -51,10 +51,9 @@ def time_of(text: str, now_us: int) -> int:
 
 
 def check_order(place: str, first: int | None, second: int | None) -> None:
-    """Compare two LSNs, or two times, that *place* names; None is no bound. Raises `CairnError` if the second is lower.
-    """
+    """Compare two LSNs or two times, which *place* names; None is no bound. Raises `CairnError` for the wrong order."""
     if first is not None and second is not None and second < first:
-        raise CairnError(place, "the second point in time is before the first", "name the earlier one first")
+        raise CairnError(place, "the second point in time is before the first", "exchange them")
 
 
 def time_words(time_us: int) -> str:
