@@ -94,9 +94,11 @@ class Endpoints:
             int(lib.PN_LINK_REMOTE_OPEN): self._on_attach,
             int(lib.PN_LINK_REMOTE_CLOSE): self._on_detach,
             int(lib.PN_LINK_REMOTE_DETACH): self._on_detach,
-            int(lib.PN_TRANSPORT_ERROR): self._on_transport_error,
+            int(lib.PN_TRANSPORT_ERROR): lambda event: self._closed(
+                proton.condition_text(lib.pn_transport_condition(self._transport))
+            ),
             int(lib.PN_TRANSPORT_TAIL_CLOSED): self._on_tail_closed,
-            int(lib.PN_TRANSPORT_CLOSED): self._on_transport_closed,
+            int(lib.PN_TRANSPORT_CLOSED): lambda event: self._closed(""),
         }
         """By the type of proton's event."""
 
@@ -243,9 +245,6 @@ class Endpoints:
         proton.set_condition(lib.pn_session_condition(session), condition, description)
         lib.pn_session_close(session)
 
-    def _on_transport_error(self, event: Pointer) -> None:
-        self._closed(proton.condition_text(lib.pn_transport_condition(self._transport)))
-
     def _on_tail_closed(self, event: Pointer) -> None:
         """Refuse the connection: proton stops reading at an unknown frame without an error of its own."""
         if self.input_ended or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
@@ -258,9 +257,6 @@ class Endpoints:
         self._lose_links()
         self.close(condition, description)
         self._closed(f"{condition}: {description}")
-
-    def _on_transport_closed(self, event: Pointer) -> None:
-        self._closed("")
 
     def _closed(self, error: str) -> None:
         if not self._closed_seen:

@@ -26,7 +26,7 @@ class Violation(Exception):
     """A frame that the specification forbids."""
 
     def __init__(self, scope: Scope, condition: str, description: str, *, half: Half | None = None) -> None:
-        """*half*: of the link that it ends."""
+        """*half*: that of the link that the violation ends."""
         super().__init__(description)
         self.scope = scope
         self.condition = condition

@@ -218,9 +218,5 @@ def _cell(value: Any, name: str = "") -> str:
         return f'<td class="number" title="{value}">{value:.1%}</td>'
     if isinstance(value, float):
         return f'<td class="number">{value:,.4g}</td>'
-    return f'<td class="number">{value if _is_place(name) else format(value, ",")}</td>'
-
-
-def _is_place(name: str) -> bool:
-    """Return whether numbers of that name are LSNs and ids, which people copy."""
-    return name.endswith(("lsn", "_id", "id")) or name in ("container", "here", "there", "place")
+    is_copied = name.endswith(("lsn", "_id", "id")) or name in ("container", "here", "there", "place")
+    return f'<td class="number">{value if is_copied else format(value, ",")}</td>'

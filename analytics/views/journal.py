@@ -51,7 +51,7 @@ class Journal:
         self._connect, self._catalog = connect, catalog
 
     def altered(self, *, log: Log | None = None, names: Mapping[int, str] | None = None) -> Journal:
-        """This journal with another view of the log, or with other names of queues."""
+        """Return a copy with another view of the log, or with other names of queues."""
         names = self.queue_names if names is None else names
         return Journal(log or self.log, names, self._connect, self._catalog)
 

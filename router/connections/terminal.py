@@ -65,7 +65,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TerminalContext:
-    """The collaborators of a terminal; all connections of a worker have the same ones."""
+    """The collaborators of a terminal."""
 
     core: Core
     drivers: Drivers

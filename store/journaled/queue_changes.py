@@ -140,10 +140,8 @@ class QueueHistory:
             else:
                 yield from self._unit(block, lsn, head.time_us, [(head, bytes(block.payload(head)))])
 
-    def _unit(
-        self, block: Block, lsn: int, time_us: int, records: list[tuple[RecordHead, bytes]]
-    ) -> Iterator[Unit]:
-        """That of *records*, the last of which is at *lsn*, in *block*."""
+    def _unit(self, block: Block, lsn: int, time_us: int, records: list[tuple[RecordHead, bytes]]) -> Iterator[Unit]:
+        """Yield the change of *records*, the last of which is at *lsn*, in *block*."""
         events = self._joined
         for head, payload in records:
             kind, message_id = head.type, head.message_id

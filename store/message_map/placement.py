@@ -12,8 +12,7 @@ from .state import FEW, Lsns, State
 
 
 def totals_by_queue(state: State) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the number of messages on each queue, and the bytes of their contents, by queue ID. Reads every message.
-    """
+    """Count the messages on each queue, and the bytes of their contents, by queue ID. Reads every message."""
     messages: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
     for page in state.pages.values():

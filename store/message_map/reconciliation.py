@@ -16,7 +16,7 @@ from .state import FEW, State
 def reconcile(state: State, slots: Mapping[int, int]) -> dict[int, int]:
     """Complete *state* after recovery has read the whole log; return the number of messages on each queue, by its ID.
 
-    *slots* are those of the log.
+    *slots* are those of the log. Messages that the store discards afterwards are on no queue.
     A message without a Start record was deleted, and the record of its deletion left the log with the message's records
     (checklist E27, E28). Entries that a checkpoint has for slots outside the log are dropped as well.
     """

@@ -82,7 +82,7 @@ def send_kind(world: World, sender: Any, number: int, kind: str, queue: str, *, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", ["memory", "quota"])
 def test_senders_of_every_kind_are_held_before_anything_is_rejected(kind: str, limit: str) -> None:  # D9, W10
-    """Senders in pieces and anonymous senders are held instead of rejected, and resume when there is room."""
+    """Senders of long messages and anonymous senders are held instead of rejected, and resume when there is room."""
     quotas = Quotas(defaults=Quota(max_durable_bytes=1 << 20))
     world = World(LIMIT_BYTES if limit == "memory" else 1 << 28, quotas=quotas)
     is_relay, durable = "relay" in kind, limit == "quota"

@@ -26,7 +26,7 @@ def test_a_quick_start_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_it_is_said_once_a_second_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """Progress is logged once per second, with a remaining time that is exact for a constant speed (2 of 20 MiB/s)."""
+    """Progress is logged once per second, with a remaining time that is right to a second at a constant speed."""
     caplog.set_level("INFO")
     clock = ManualClock()
     progress = RecoveryProgress(clock)

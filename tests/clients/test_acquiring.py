@@ -439,7 +439,7 @@ def test_half_a_message_that_is_acquired_is_aborted_by_a_discharge_that_fails(
 def test_what_can_not_be_taken_back_is_not_acquired(
     start_broker: StartBroker, peer_at: NewPeer, control: NewController
 ) -> None:
-    """Presettled links, browsers and links with passthrough routing refuse the property."""
+    """Presettled links, browsers and links with passthrough routing refuse the transaction ID of a flow."""
     port = start_broker(anycast=("any.*",)).port
     peer = peer_at(port)
     put(peer, 1)

@@ -148,7 +148,7 @@ def test_what_is_not_shown_here_and_with_consumers_elsewhere_is_not_of_the_owner
 
 
 def test_what_comes_behind_an_owners_death_is_not_marked() -> None:  # rule 13
-    """This includes a member that receives these events together, writes them in one block, and pages them out."""
+    """Messages sent after the death of an owner are not marked as delivered, even where the events arrive together."""
     harness = ClusterHarness().start()
     slow, sending, owner = harness[1], harness[2], harness[3]
     for name in ("q", "r"):

@@ -180,7 +180,7 @@ def test_who_comes_hears_that_somebody_is_off() -> None:  # D62
 
 
 def test_a_majority_that_lags_holds_the_others() -> None:
-    """Without acknowledgements of a majority, a member's own messages are not safe, and use memory."""
+    """A member that a majority does not acknowledge stops accepting messages, and resumes afterwards."""
     harness = world_of()
     publisher = Publisher(harness[1], 0, 2000)
     harness.run(0.2)

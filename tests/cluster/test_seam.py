@@ -26,7 +26,7 @@ from tests.harness.cluster.management_client import Manager
 
 
 def test_connections_management_and_time_are_each_members_own() -> None:  # D7, D8, D21, D38, D82
-    """Connections, management and time cause no events, so members cannot diverge by them, and none is transferred."""
+    """Connections, unreplicated queues, management requests and time cause no cluster events."""
     harness = ClusterHarness().start()
     harness[1].do(harness[1].broker.nodes.create_queue, "own", {"replicated": False}, print)
     sender = Sender(harness[2])

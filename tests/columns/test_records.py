@@ -47,7 +47,7 @@ def test_history_agrees_with_model(seed: int, steps: int, verify: bool) -> None:
 
 
 def heads_are_read_alone(journal: Journal) -> None:
-    """Check that the records are the same without payloads, which are then not read, also with damaged headers."""
+    """Check that header columns read alone equal those of complete records, also with damaged headers."""
     for verify in (False, True):
         reading = ReadOptions(verify=verify, permissive=True)
         heads = [{name: row[name] for name in HEADS} for row in rows(journal, reading)]

@@ -117,7 +117,7 @@ def test_more_messages_than_credit_cost_their_link(start_broker: StartBroker, sa
 
 
 def test_nothing_of_a_session_comes_behind_its_end(say: Say) -> None:  # B2.4
-    """Links with deliveries in progress end with it, and no further frames are sent for them."""
+    """Links with deliveries in progress end with the session, and no further frames are sent for them."""
     one = say(attach("s", 0, "q"), attach("r", 1, "q", receives=True), flow(1, 100))
     one.until("attach")
     one.until("attach")

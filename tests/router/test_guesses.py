@@ -166,7 +166,7 @@ def test_delayed_jobs_leave_the_places_of_others(clerk: Clerk) -> None:
 
 
 def test_the_largest_owner_of_delayed_jobs_yields(clerk: Clerk) -> None:
-    """The newest delayed job of an owner with most jobs is refused, with a callback; without one, the new job is."""
+    """The newest delayed job of an owner with most jobs is refused; if every owner has one job, the new job is."""
     refused: list[str] = []
 
     def submit(owner: str, name: str, *, trusted: bool = False) -> bool:

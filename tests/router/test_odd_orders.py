@@ -182,7 +182,7 @@ def test_two_deliveries_of_one_tag_are_two_messages(say: Say, peer: Peer) -> Non
 @pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
 @pytest.mark.parametrize("settled", [False, True])
 def test_dispositions_that_nobody_asked_for_change_nothing(say: Say, peer: Peer, second: bool, settled: bool) -> None:
-    """The deliveries were never sent, are settled, or are of the other direction; or they get no final state."""
+    """Dispositions of unknown or settled deliveries, of the other direction, or without final state change nothing."""
     fill(peer, *"abc")
     one = say(attach("r", 0, receives=True, second=second), attach("s", 1), flow(0, 0, 2))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]

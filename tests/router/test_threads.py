@@ -21,7 +21,7 @@ from tests.harness.router.held_core import core_held_up
 def test_a_connection_is_one_workers_at_a_time(
     start_broker: StartBroker, peer_at: NewPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C1, C2, C4, C5
-    """One worker uses the Proton objects of a connection, all of which is in three methods of the terminal."""
+    """Only one worker thread calls the three terminal methods that use Proton objects of a connection."""
     users: defaultdict[Any, set[str]] = defaultdict(set)
 
     def watched(method: Callable[..., Any]) -> Callable[..., Any]:

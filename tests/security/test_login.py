@@ -229,7 +229,7 @@ def test_nothing_but_sasl_is_reachable_before_it_is_done(guarded: RunningBroker)
 
 
 def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) -> None:  # A11
-    """Input after a wrong password is discarded, even if it arrives before the password check."""
+    """Input after a wrong password is not processed, even if it arrives with the password."""
     begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
     opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin)
     with wired(guarded.port) as wire:
@@ -249,7 +249,7 @@ def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) 
 
 
 def test_login_is_followed_by_all_frames_that_came_with_it(guarded: RunningBroker) -> None:
-    """Frames sent with the login are processed, even more frames than the worker handles per connection and turn."""
+    """All frames that arrive with a login are processed, even more control frames than fit into a turn."""
     begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
     attaches = b"".join([frame(attach(f"link {number}", number, "q", sends=True)) for number in range(40)])
     opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin) + attaches

@@ -88,7 +88,7 @@ for _ in range(2):
 
 @pytest.mark.parametrize("installed", [False, True], ids=["editable", "installed"])
 def test_session_replaces_no_data_source(tmp_path: Path, *, installed: bool) -> None:
-    """A session does not register a data source twice, about which Spark would warn, discovered or registered."""
+    """A session does not register a data source that Spark has discovered or registered: Spark would warn."""
     with open_store(str(tmp_path / "store")) as store:
         store.queue("q").put(b"one").result()
     path = os.pathsep.join([*([str(DISCOVERY)] if installed else []), os.environ.get("PYTHONPATH", "")])

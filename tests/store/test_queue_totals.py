@@ -12,7 +12,7 @@ from cairnmq.store.message_map.placement import totals_by_queue
 from cairnmq.store.message_map.state import FEW, State
 
 QUEUE_IDS = st.one_of(st.integers(1, 9), st.integers(1, 1 << 40))
-"""Close together, which needs no sort, and far apart."""
+"""Queue IDs that are close together, which are counted without a sort, or far apart."""
 
 
 @st.composite
@@ -39,6 +39,7 @@ def test_totals_by_queue_are_those_of_the_single_messages(
     for number, queue_ids in enumerate(shared):
         message = state.detailed[number] = DetailedMessage()
         message.size_bytes = 100 + number
+        message.pieces = {1: (0, 50)}
         message.queues = dict.fromkeys(queue_ids, (0, 0))
         messages.update({*queue_ids})
         sizes.update(dict.fromkeys(queue_ids, message.content_bytes))

@@ -341,7 +341,7 @@ class _Cut:
 
 
 def test_calls_do_not_wait_for_a_server_that_is_away(server: Server, wiring: Wiring) -> None:  # E64
-    """Calls are answered in order, on another thread, and later calls work."""
+    """Without the server, calls fail with `SqlUnreachable` on another thread, and later calls work."""
     calls = WiringCalls(wiring)
     calls.start_sql()
     answers: SimpleQueue[tuple[str, object]] = SimpleQueue()

@@ -146,7 +146,7 @@ def test_the_last_of_a_damaged_store_with_the_damage_among_them(timed: Store, du
 
 
 def test_the_last_while_the_log_grows_are_so_many(timed: Store) -> None:
-    """The last records are those of the selection, although a broker may append records before they are shown."""
+    """`--last` shows the records that were last when it searched, although a broker appends others meanwhile."""
     evidence = open_evidence([str(timed.path)])
     row_filter = last_of(evidence, RowFilter(), 5)
     before = timed.record_lsns()[-5:]

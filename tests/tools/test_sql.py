@@ -295,7 +295,7 @@ def test_ctrl_c_at_any_step_is_told_as_such(
 
 
 def test_ctrl_c(lived: Path, tmp_path: Path) -> None:
-    """This also holds within DuckDB; written rows stay in a file whose name marks it as partial."""
+    """Ctrl-C ends a query with status 130, also within DuckDB; written rows stay in a `.partial` file."""
     for query, written in ((LONG, True), (f"select count(*) from ({LONG})", False)):
         # a shell ignores SIGINT for its background jobs
         command = ["env", "--default-signal=INT", CAIRNMQ, "sql", str(lived), query, "--arrow", str(tmp_path / "rows")]

@@ -85,7 +85,7 @@ def test_stat_tells_what_is_there(lived: Path, command: Dump, snapshot: Snapshot
 @settings(max_examples=30)
 @given(number=st.integers(0, 11), complete_below_bytes=st.sampled_from([0, 16 << 10]), data=st.data())
 def test_heads_alone_tell_as_much_as_the_whole_log(number: int, complete_below_bytes: int, data: st.DataObject) -> None:
-    """This holds for any state of a generated scenario, with needed payloads read alone or with their block."""
+    """Record headers alone yield the same state as the complete log."""
     world = lives(number)
     moment = world[data.draw(st.integers(0, len(world) - 1))]
     reader = HeadsReader(moment, complete_below_bytes=complete_below_bytes)

@@ -216,7 +216,7 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
         other = by_slot.setdefault(given.head.slot, given)
         if other is not given:
             if other.first_sector == given.first_sector and other.is_archived != given.is_archived:
-                continue  # the copy in the archive of a container whose file was not used again yet
+                continue  # an archived copy of a container that is still in the journal
             evidence.notes.append(f"{path}: left out, {other.path} holds the same slot {given.head.slot}")
             continue
         if given.size_bytes != given.head.container_bytes:

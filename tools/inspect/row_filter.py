@@ -39,7 +39,7 @@ class RowFilter:
         return self.selection.is_range and not self.labels
 
     def within(self, from_lsn: int, end_lsn: int | None) -> RowFilter:
-        """This filter with another range of LSNs."""
+        """Return a copy with another range of LSNs."""
         return RowFilter(replace(self.selection, start_lsn=from_lsn, end_lsn=end_lsn), self.labels)
 
     def rows(self, block: Block) -> list[Row]:

@@ -195,7 +195,7 @@ class Lab:
 
     @contextlib.contextmanager
     def inside(self, node: int) -> Iterator[None]:
-        """This thread is where it can reach the node's daemon; connections that it makes meanwhile stay there."""
+        """Move this thread to where it reaches the node's daemon; connections that it makes meanwhile stay there."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/thread-self/ns/net") as home, open(self.namespace(node)) as there:
             if libc.setns(there.fileno(), CLONE_NEWNET):

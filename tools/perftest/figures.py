@@ -51,7 +51,7 @@ class Times:
         return int(self._histogram.get_total_count())
 
     def us(self, percentile: float) -> float:
-        """That percentile in microseconds; 0 if there is nothing."""
+        """Return a percentile in microseconds; 0 without values."""
         return float(self._histogram.get_value_at_percentile(percentile)) * STEP_NS / 1000 if self.count else 0.0
 
     def summary(self) -> dict[str, float]:

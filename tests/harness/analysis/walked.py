@@ -63,7 +63,7 @@ class Walked(NamedTuple):
 
 
 def walk(store: Path, archive: Path | None = None) -> Walked:
-    """Read the containers from the base LSN on that are not reclaimed; with *archive*, also the archived ones."""
+    """Read the containers that are not reclaimed; with *archive*, also archived ones and those that wait for it."""
     own = dict(sorted(_read(path, archived=False) for path in (store / "journal").glob("*.cairn") if _is_one(path)))
     base, holes = _given_back(own)
     left = {lsn for lsn, (one, _) in own.items() if lsn + one.size <= base or lsn in holes}
