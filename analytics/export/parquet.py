@@ -10,7 +10,7 @@ no row is exported twice.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -109,7 +109,7 @@ class ParquetSink:
             existing_data_behavior="overwrite_or_ignore", max_partitions=1 << 20, max_open_files=_OPEN_FILES,
             min_rows_per_group=_GROUP_ROWS[0], max_rows_per_group=_GROUP_ROWS[1],
         )  # fmt: skip
-        return sorted(self._unfinished(start))
+        return self._unfinished(start)
 
     def _write_state(self, moving: Sequence[str] = ()) -> None:
         state = {"exported": self.exported.runs, "moving": moving, "is_writing": self._is_writing}
@@ -136,17 +136,17 @@ class ParquetSink:
                 os.unlink(path)
         self._is_swept = True
 
-    def _unfinished(self, start: str) -> Iterator[str]:
-        """Return the paths of the files without a name of a Parquet file yet, whose names begin with *start*.
+    def _unfinished(self, start: str) -> list[str]:
+        """Return the files of partitions without a name of a Parquet file yet, whose names begin with *start*.
 
-        Arrow follows symbolic links to partitions. Raises `OSError` for a directory that can't be read.
+        Partitions may be symbolic links, which Arrow follows. Raises `OSError` for a directory that can't be read.
         """
-
-        def fail(error: OSError) -> None:
-            raise error
-
-        for place, _, names in os.walk(self._path, onerror=fail, followlinks=True):
-            yield from (os.path.join(place, name) for name in names if name.startswith(start) and name.endswith(_HALF))
+        folders = [self._path]
+        for name in self._shape.partition:
+            found = [entry for folder in folders for entry in os.scandir(folder)]
+            folders = [entry.path for entry in found if entry.name.startswith(f"{name}=") and entry.is_dir()]
+        names = [os.path.join(folder, name) for folder in folders for name in os.listdir(folder)]
+        return sorted(path for path in names if os.path.basename(path).startswith(start) and path.endswith(_HALF))
 
 
 def _sync(top: str, paths: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -90,9 +91,12 @@ def test_parquet_export_commits_its_own_files_also_behind_symbolic_links(tmp_pat
     partition.rename(elsewhere)
     partition.symlink_to(elsewhere, target_is_directory=True)
     (elsewhere / ".0000000000000001-0000000000000002-0.half").write_bytes(b"no Parquet")
+    (target / "self").symlink_to(target, target_is_directory=True)
+    os.mkfifo(target / ".fifo.half")
     rows = expected(open_journal(str(store)))
     fill(store, 120)
     assert export(str(store), str(target), ExportRequest()).records
+    (target / "self").unlink()  # a reader would follow it
     seen = {row["lsn"]: row for row in [*rows, *expected(open_journal(str(store)))]}
     assert rows_in(target, "parquet") == [seen[lsn] for lsn in sorted(seen)]
 
