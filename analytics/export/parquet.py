@@ -116,7 +116,7 @@ class ParquetSink:
         write_json(self._place, state)
 
     def _move(self, names: Iterable[str]) -> None:
-        """Give them the names that readers look for; those that have them already, or were removed since, are well."""
+        """Give files the names that readers look for; those that are renamed already, or were removed, are left out."""
         directories = set()
         for name in names:
             path = os.path.join(self._path, name)
