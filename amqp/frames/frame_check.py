@@ -131,7 +131,7 @@ class FrameCheck:
         self._skip_bytes = _AMQP_HEADER_BYTES
         """Rest of a frame that was checked already."""
         self._drops_rest = False
-        """That rest is not for proton."""
+        """True if the rest is not for Proton."""
         self._held = b""
         """The beginning of a frame that can't be checked yet; proton does not have it."""
         self._named: bytes | None = None

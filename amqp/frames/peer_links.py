@@ -52,7 +52,7 @@ class Half:
         self.unsettled = fields.raw[_UNSETTLED] if len(fields.raw) > _UNSETTLED else b""
         """The encoded map of its unsettled deliveries; the engine removes it when it processes the attach."""
         self.is_incomplete = fields.is_set(_INCOMPLETE)
-        """That map does not list all of them."""
+        """True if the map does not list all unsettled deliveries."""
         self.link: Link | None = None
         """The link of the engine; None until the engine has processed the attach."""
         self.refusal: Violation | None = None
@@ -79,4 +79,4 @@ class Channel:
     session: Pointer | None = None
     """The session of the engine; None until the engine has processed the begin."""
     is_ended: bool = False
-    """This side has ended it: frames are discarded until the peer's end (2.5.6)."""
+    """True if this side has ended the session: frames are discarded until the peer's end (2.5.6)."""

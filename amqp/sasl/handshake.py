@@ -17,7 +17,7 @@ MAX_AHEAD_BYTES = 8 << 10
 It is also the most that is read at a time before the connection is open.
 """
 MAX_SASL_FRAMES = 8
-"""That one login may take: the longest exchange here has four of the peer's."""
+"""The limit of frames in one login: the longest exchange here has four frames of the peer."""
 
 
 class Stage(Enum):

@@ -52,7 +52,7 @@ class Messages(NamedTuple):
     """The LSN of the record that ends the message; `NEVER` without one."""
     end_us: Longs
     taken: Flags
-    """That record is a Dequeue, and no Delete."""
+    """True if that record is a Dequeue, and not a Delete."""
     flags: Bytes
     """The flags of that Dequeue record."""
 

@@ -30,8 +30,8 @@ SLOT_BYTES = 8 << 30
 UNITED = "cairnmq.united"
 """The option that `united` passes to the source; not for users."""
 PINNED = "cairnmq.pinned"
-"""That `endingLsn` is where a look of this program ended, so that several views are as of one moment; and what that
-look saw, as JSON. Not for users."""
+"""The option that marks `endingLsn` as the end of a scan of this program, so that several views show one point in time;
+its value is the result of that scan, as JSON. Not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DOCS = "see docs/reference/spark.md"
 _CRITERIA = {

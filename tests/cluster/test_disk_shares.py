@@ -45,7 +45,7 @@ class Site:
         self.harness = ClusterHarness(seed=seed, member=SmallMember).start()
         self.sizes: dict[int, int] = {}
         self.is_over = False
-        """Whether anna's clients have stopped sending."""
+        """True if anna's clients have stopped sending."""
         done: list[object] = []
         member = self.harness[1]
         for name, owner in (("a", "anna"), ("b", "ben")):

@@ -91,7 +91,7 @@ class Command:
     fewest_kills = 6
     """The minimum number of distinct states after kills."""
     is_synced = True
-    """Whether the command syncs its files, so that its states after power cuts are explored, too."""
+    """True if the command syncs its files, so that its states after power cuts are explored, too."""
 
     def prepare(self, root: Path) -> None:
         """Create the input of the command in the directory *root*."""

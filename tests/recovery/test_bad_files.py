@@ -156,9 +156,9 @@ class Kind(NamedTuple):
 
     damage: Damage
     opens: bool = False
-    """Whether the broker starts with all messages."""
+    """True if the broker starts with all messages."""
     harmless: bool = False
-    """Whether a salvage loses nothing, as all bytes are still there."""
+    """True if a salvage loses nothing, as all bytes are still there."""
 
 
 CONTAINER: dict[str, Kind] = {

@@ -19,7 +19,7 @@ from .modules import MODULES, ROOT, lines_of
 
 HOT_NAMES = ("post", "put", "took", "feed")
 """Methods on the path of a message."""
-RELATIVE = re.compile(r"(The same|One of them|It|They|This|That|What|Who|Whose|Whom|Whether|Where|How)\b")
+RELATIVE = re.compile(r"(The same|One of them|It|They|That|What|Who|Whose|Whom|Whether|Where|How)\b")
 """First words of docstrings that do not stand alone."""
 PARTICIPLE = re.compile(r"\w+(ing|ings)$")
 NOUNS = {"wiring", "settings", "routing", "string", "ring", "paging", "staging", "scheduling"}
@@ -98,10 +98,9 @@ def complex_functions() -> int:
 
 
 def docstrings_that_do_not_stand_alone(found: Iterable[ast.AST]) -> int:
-    """Count docstrings that begin with a relative clause, or refer to another one."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    texts = [ast.get_docstring(node) or "" for node in found if isinstance(node, kinds)]
-    return sum(bool(RELATIVE.match(text)) for text in texts)
+    """Count docstrings, also of attributes, that begin with a relative clause, or refer to another one."""
+    statements = [node.value for node in found if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return sum(bool(RELATIVE.match(str(text.value).lstrip())) for text in statements)
 
 
 def nodes_beside_the_product() -> Iterator[ast.AST]:

@@ -102,7 +102,7 @@ class FakeTerminal:
         self.held = False
         self.wakes = 0
         self.reads = True
-        """Whether the client reads; otherwise its messages remain unsent."""
+        """True if the client reads; otherwise its messages remain unsent."""
         self.post: Callable[[Callable[[], None]], object] = lambda done: done()
         """A function that posts an action to the core, as a step of its own."""
         self.unsent: list[Callable[[], None]] = []

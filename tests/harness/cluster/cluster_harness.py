@@ -86,9 +86,9 @@ class SimulatedMember:
         self.lives = 0
         self.flow_limit_bytes = LIMIT_BYTES
         self.is_disk_slow = False
-        """Whether the disk reports no writes as durable."""
+        """True if the disk reports no writes as durable."""
         self.is_reader_slow = False
-        """Whether requested reads from the disk do not complete."""
+        """True if requested reads from the disk do not complete."""
         self.capacity_bytes = 0
         """The capacity of the disk; 0 means unlimited."""
         self.silence_s = SILENCE_S

@@ -47,7 +47,7 @@ class Histories:
 
     def __init__(self) -> None:
         self.is_strict = False
-        """Whether to check also members that the group has continued without, and that have not detected it."""
+        """True to check also members that the group has continued without, and that have not detected it."""
         self.confirmed: set[Key] = set()
         self.sent_by: dict[int, Sender] = {}
         self.sizes: dict[int, int] = {}

@@ -345,9 +345,9 @@ class MemoryBus:
         self.inbox: deque[BusEvent] = deque()
         self.dead = False
         self.asleep = False
-        """Whether the process receives nothing, as under SIGSTOP."""
+        """True if the process receives nothing, as under SIGSTOP."""
         self._joined: bool | None = None
-        """Whether the bus has joined; None if no join was requested, or after an error."""
+        """True if the bus has joined; None if no join was requested, or after an error."""
         self._event_fd: int | None = None
 
     def join(self, name: str) -> None:

@@ -16,9 +16,9 @@ class Letter(NamedTuple):
     number: int
     size_bytes: int
     is_marked: bool
-    """Whether the header indicates a possible earlier delivery."""
+    """True if the header indicates a possible earlier delivery."""
     is_complete: bool
-    """Whether the content equals the content that was sent."""
+    """True if the content equals the content that was sent."""
 
 
 def written(number: int, size_bytes: int, durable: bool = True) -> bytes:

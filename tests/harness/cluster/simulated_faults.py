@@ -20,7 +20,7 @@ class Faults:
         self.random = random
         self.note = note
         self.hangs = False
-        """Whether members only hang and resume, with few other faults and no network faults."""
+        """True if members only hang and resume, with few other faults and no network faults."""
 
     def fault(self) -> None:
         network, choice = self.harness.network, self.random.random()

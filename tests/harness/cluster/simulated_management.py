@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     """Messages that must be removed when the operation completes."""
     number: int = 0
     is_sure: bool = True
-    """Whether no deletion that was in progress at the request could undo the operation."""
+    """True if no deletion that was in progress at the request could undo the operation."""
 
     @property
     def is_lost(self) -> bool:

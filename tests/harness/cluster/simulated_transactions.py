@@ -33,9 +33,9 @@ class Attempt:
         """The outcome for each message that it consumes, by number."""
         self.asked: int | None = None
         self.commits = False
-        """Whether the discharge requests a commit."""
+        """True if the discharge requests a commit."""
         self.done: bool | None = False
-        """Whether it took effect; None if unknown."""
+        """True if the transaction took effect; None if unknown."""
 
     def of(self, state: int) -> set[int]:
         return {number for number, found in self.takes.items() if found == state}

@@ -21,7 +21,7 @@ class Part:
     said: list[Said] = field(default_factory=list)
     next: Configuration | None = None
     out: bool = False
-    """Whether a later configuration of the member is not primary."""
+    """True if a later configuration of the member is not primary."""
 
 
 def parts(events: Iterable[Event]) -> list[Part]:

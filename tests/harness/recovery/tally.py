@@ -26,7 +26,7 @@ class Tally:
     """Figures of the explored lives, see `World.met`."""
     recoveries: int = 0
     again: int = 0
-    """How often a known state was reached again: it is checked against the later confirmations, but not recovered."""
+    """Times that a known state was reached again: it is checked against later confirmations, but not recovered."""
     cpu_s: float = 0.0
 
     @property

@@ -164,11 +164,11 @@ class Moment:
     queues: frozenset[int]
     confirmed_lsn: int
     recovering: bool
-    """Whether a recovery is in progress, which has shown nothing yet."""
+    """True if a recovery is in progress that has returned no messages yet."""
     kept: Kept
     """The checkpoints that a crash may leave."""
     news: bool
-    """Whether this is more than another change on the disk: a sync, a new confirmation, or a change in SQL."""
+    """True if this is more than another change on the disk: a sync, a new confirmation, or a change in SQL."""
     decided: tuple[History, ...] = ()
     """Inside a recovery: the histories that it, and interrupted recoveries before it, would have shown.
 
@@ -206,7 +206,7 @@ class World:
     staged: set[int] = field(default_factory=set)
     """Messages that are on no queue yet."""
     is_late: bool = False
-    """Whether durability is reported only after further blocks are sealed, as may happen with threads."""
+    """True if durability is reported only after further blocks are sealed, as may happen with threads."""
     met: Counter[str] = field(default_factory=Counter)
     """Figures of relocation and reclaimed ranges, over all stores of the world."""
 

@@ -116,7 +116,7 @@ class Receiver(End):
         self.most = 0
         """The highest limit so far: the sender may not have read lower limits of later flows."""
         self._inside = False
-        """Whether the last transfer has `more` set."""
+        """True if the last transfer has `more` set."""
 
     def ask(self, more: int, *, drain: bool = False) -> None:
         self.limit = max(self.limit + more, self.count)

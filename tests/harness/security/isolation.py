@@ -145,9 +145,9 @@ class Case(NamedTuple):
     seconds: float = 2.5
     finding: str = ""
     tls: bool = False
-    """Whether the broker has a TLS port, too."""
+    """True if the broker has a TLS port, too."""
     http: bool = False
-    """Whether the broker has a console, whose memory counts, too."""
+    """True if the broker has a console, whose memory counts, too."""
     burners: int = 0
     """The number of processes of the yardstick, if the attack starts programs; 0 for one per process of the attack."""
 

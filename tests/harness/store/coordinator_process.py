@@ -39,9 +39,9 @@ class Orders:
     xid: str = ""
     """The transaction to run; empty for a recovery."""
     rolls_back: bool = False
-    """Whether the application rolls back although all participants are prepared."""
+    """True if the application rolls back although all participants are prepared."""
     operator: bool | None = None
-    """Whether an operator of the first store commits, right after the coordinator's decision; None for no operator."""
+    """True if an operator of the first store commits, right after the coordinator's decision; None for no operator."""
     kill_at: int = 0
     pause_at: int = 0
 

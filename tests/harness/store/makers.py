@@ -35,7 +35,7 @@ class JournalMaker:
 
     keeps = True
     can_crash = True
-    """Whether `crash` can be called; it loses unflushed data."""
+    """True if `crash` can be called; it loses unflushed data."""
 
     def __init__(self) -> None:
         self._disk = Disk()
