@@ -76,7 +76,7 @@ _PLAIN: dict[int, Leaf] = _TYPED | {
 _KEYS: frozenset[type] = frozenset((
     type(None), bool, str, bytes, Symbol, Char, *DECIMALS.values(), *(kind for _, kind in NUMBERS.values()),
 ))  # fmt: skip
-"""Types of keys of which a sender can't make up many with the same hash, so that maps of any size take linear time.
+"""Types of keys for which a sender can't produce many equal hashes, so that maps of any size take linear time.
 
 Numbers can be chosen for the order in which a dict probes its places: a map of 54 KB then takes 26 ms instead of 2.4.
 """

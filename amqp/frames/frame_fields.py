@@ -227,12 +227,12 @@ def frame_like(frame: bytes, code: int, fields: list[bytes], payload: bytes = b"
 
 
 def bare_attach(frame: bytes, fields: Performative) -> bytes:
-    """An attach with the name, handle and role of another, without a terminus: what the engine refuses."""
+    """Return an attach with the name, handle and role of another, but no terminus, which the engine refuses."""
     return frame_like(frame, ATTACH, [*fields.raw[:3], *[b"\x40"] * 6, b"\x43"])
 
 
 def bare_transfer(frame: bytes, fields: Performative, *, is_first: bool) -> bytes:
-    """A transfer without payload in place of another on a link that was closed: proton counts it (2.5.6)."""
+    """Return a transfer without payload that replaces one on a closed link: Proton counts it (2.5.6)."""
     items = [*fields.raw[:2], *[b"\x40"] * 8]
     if is_first:
         items[2:4] = b"\xa0\x00", b"\x43"  # delivery-tag and message-format

@@ -60,7 +60,7 @@ class Half:
         self.limit: int | None = None
         """The delivery-count that ends its credit, as its last flow has it; None before the first echo."""
         self.in_delivery = False
-        """More of the last delivery is to come."""
+        """True if the last delivery is incomplete."""
         self.performative = b""
         """The frame of that delivery's last transfer that was decoded, from behind its size up to the payload."""
         self.format: int | None = None
@@ -72,7 +72,7 @@ class Channel:
     """A session that the peer has begun on a channel, by the handles that it attached."""
 
     is_answer: bool = False
-    """The begin named a session of this side."""
+    """True if the begin answers a session of this side."""
     handles: dict[int, Half] = field(default_factory=dict)
     names: set[tuple[bytes, bool]] = field(default_factory=set)
     """Name and direction of each attached half."""

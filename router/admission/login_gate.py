@@ -36,7 +36,7 @@ BUSY = object()
 
 
 class LoginGate:
-    """Made by the router, used by terminals after `start`."""
+    """The gate of logins, which the router creates, and which terminals use after `start`."""
 
     _post: Callable[..., None]
     """Runs an action on the core; set by `start`."""

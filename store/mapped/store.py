@@ -26,7 +26,7 @@ PURGED_AT_ONCE = 256
 
 
 class MappedStore(WiringCalls):
-    """Everything but durability and reading: subclasses define or assign `load_piece` and `load_first`."""
+    """A store without durability and reading: subclasses define or assign `load_piece` and `load_first`."""
 
     load_piece: Callable[[int, int], bytes]
     """Returns a piece of a message's content by its number. Any thread."""
