@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 
 import click
 
@@ -15,7 +16,7 @@ from ...tools.history.history_view import rows_of, stores_of
 from ...tools.inspect.dump import Totals, last_of
 from ...tools.inspect.dump import dump as run_dump
 from ...tools.inspect.evidence import Evidence, ask_server, open_evidence
-from ...tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines, Lines, PeopleLines
+from ...tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines, Lines, PeopleLines, Redact
 from ...tools.inspect.point_in_time import check_order, time_of
 from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
@@ -63,8 +64,7 @@ class _Number(click.ParamType[int]):
 @output_options
 @option(OUTPUT, "--payload", type=_Number("N", {"all": COMPLETE_PAYLOAD}), metavar="N|all",
               help="Bytes of payload to show.  [default: 32; 0 with --json]")  # fmt: skip
-@option(OUTPUT, "--complete", is_flag=True,
-              help="Print input for `cairnmq load`: JSON with all payloads.")  # fmt: skip
+@option(OUTPUT, "--complete", is_flag=True, help="Print input for `cairnmq load`: JSON with all payloads.")
 @option(OUTPUT, "--redact", "rules", multiple=True, metavar="RULE",
               help="Hide body, properties, application-properties, application-properties:NAME, annotations, all of "
               "these, or payloads, each byte of them. Repeatable.")  # fmt: skip
@@ -92,32 +92,20 @@ def dump(
     The exit status is 0 if all records are readable, also if the end of the log is torn; 1 if a durable record can't
     be read; and 2 if there is no journal or the command is wrong.
     """
-    as_json = _is_json(output_format)
+    as_json = _is_json(output_format) or complete
     paths, empty = _read(paths, archives)
-    chosen = checked_types(types)
-    now_us = SystemClock().wall_us()
-    since_us, until_us = (None if text is None else time_of(text, now_us) for text in (since, until))
-    check_order(f"--from-lsn {from_lsn} --to-lsn {to_lsn}", from_lsn, to_lsn)
-    check_order(f"--since {since} --until {until}", since_us, until_us)
+    labels = checked_types(types)
+    selection = _selection(from_lsn, to_lsn, since, until)
     evidence = open_evidence(list(paths))
     if connect is not None:
         ask_server(evidence, connect, catalog)
-    names = evidence.queue_names
-    end_us = None if until_us is None else until_us + 1
-    queue_ids = queue_ids_named(queues, names, "--queue {}")
-    selection = Selection(from_lsn, to_lsn, since_us, end_us, queue_ids=queue_ids, message_ids=messages)
-    row_filter = RowFilter(selection, chosen)
+    queue_ids = queue_ids_named(queues, evidence.queue_names, "--queue {}")
+    row_filter = RowFilter(replace(selection, queue_ids=queue_ids, message_ids=messages), labels)
     if last is not None:
         row_filter = last_of(evidence, row_filter, last)
     redaction = Redaction(Rules(rules, (redact_key or "").encode())) if rules else None
     wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if complete and not summary else ("", [])
-    if complete:
-        as_json, payload = True, COMPLETE_PAYLOAD
-    lines: Lines = (
-        JsonLines(names, payload, redaction, with_text=not complete)
-        if as_json
-        else PeopleLines(names, 32 if payload is None else payload, redaction)
-    )
+    lines = _lines(evidence, payload, redaction, as_json=as_json, complete=complete)
     totals = Totals()
     with output(lambda: totals.exit_status):
         sys.stdout.write(wiring)
@@ -125,11 +113,9 @@ def dump(
         if summary:
             sys.stdout.write((totals.as_json() if as_json else totals.as_text()) + "\n")
         sys.stdout.flush()
-    truncated = evidence.truncation() if all(map(os.path.isdir, paths)) else ""
-    opaque = f"{redaction.opaque} payloads are completely or partly filler" if redaction and redaction.opaque else ""
-    for line in dict.fromkeys((*empty, truncated, *evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
-        if line:
-            remark("dump", line)
+    remarks = _remarks(evidence, paths, wiring_remarks, redaction)
+    for line in filter(None, dict.fromkeys((*empty, *remarks, totals.damage_text()))):
+        remark("dump", line)
     return totals.exit_status
 
 
@@ -148,6 +134,21 @@ def _read(paths: tuple[str, ...], archives: tuple[str, ...]) -> tuple[tuple[str,
     return (filled, [f"{path}: empty" for path in empty]) if filled else (tuple(given), [])
 
 
+def _selection(from_lsn: int, to_lsn: int | None, since: str | None, until: str | None) -> Selection:
+    """Return the selection of these LSNs and times. Raises `CairnError`."""
+    now_us = SystemClock().wall_us()
+    since_us, until_us = (None if text is None else time_of(text, now_us) for text in (since, until))
+    check_order(f"--from-lsn {from_lsn} --to-lsn {to_lsn}", from_lsn, to_lsn)
+    check_order(f"--since {since} --until {until}", since_us, until_us)
+    return Selection(from_lsn, to_lsn, since_us, None if until_us is None else until_us + 1)
+
+
+def _lines(evidence: Evidence, payload: int | None, redact: Redact | None, *, as_json: bool, complete: bool) -> Lines:
+    if not as_json:
+        return PeopleLines(evidence.queue_names, 32 if payload is None else payload, redact)
+    return JsonLines(evidence.queue_names, COMPLETE_PAYLOAD if complete else payload, redact, with_text=not complete)
+
+
 def _wiring(
     evidence: Evidence, paths: tuple[str, ...], connect: str | None, catalog: str | None
 ) -> tuple[str, list[str]]:
@@ -157,3 +158,10 @@ def _wiring(
         return "", []
     rows, remarks = rows_of(stores, evidence.sources[0].reader.log_uuid, connect, catalog)
     return wiring_line(rows) + "\n", remarks
+
+
+def _remarks(evidence: Evidence, paths: tuple[str, ...], wiring: list[str], redaction: Redaction | None) -> list[str]:
+    """Return what is worth knowing beside the records that were read."""
+    truncated = evidence.truncation() if all(map(os.path.isdir, paths)) else ""
+    opaque = f"{redaction.opaque} payloads are completely or partly filler" if redaction and redaction.opaque else ""
+    return [truncated, *evidence.remarks(), *wiring, opaque]
