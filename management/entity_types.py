@@ -19,10 +19,7 @@ from .protocol.entity import Type
 
 
 def make_types(
-    parts: BrokerParts,
-    reload: Reload | None = None,
-    more: Sequence[Type] = (),
-    accounts: AccountsPort | None = None,
+    parts: BrokerParts, reload: Reload | None, more: Sequence[Type], accounts: AccountsPort | None
 ) -> dict[str, Type]:
     """Return all types by name, those of *more* included. For *reload* and *accounts* see `serve.serve`."""
     links, connections, remote = parts.links, parts.connections, parts.remote
@@ -45,7 +42,7 @@ def make_types(
         FederatedQueueType(remote.federated_queues, core.clock),
         DownstreamType(remote.upstreams),
         RouterType(remote.network),
-        TransactionType(core.clock, core.commits, core.store, connections, links.transactions, parts.in_doubt),
+        TransactionType(core, connections, links.transactions, parts.in_doubt),
         BrokerType(core, nodes, connections, reload),
         StoreType(core.store),
         *more,

@@ -34,7 +34,6 @@ from .protocol.turns import Turns
 ADDRESS = "$management"
 CREDIT = 64
 """Requests that a link may have unanswered."""
-TOO_LONG = "amqp:link:message-size-exceeded", f"a request has up to {MAX_REQUEST_BYTES} bytes"
 Reply = Callable[[bytes], None]
 
 
@@ -67,12 +66,8 @@ class Management:
                 if there.pop(receiver, None) is not None and not there:
                     del self._receivers[link.connection]
 
-            user, connection = attach.user, link.connection
-
-            def waiting(change_bytes: int) -> None:
-                self.turns.of(connection, user).note_waiting(change_bytes)
-
-            receiver = Receiver(terminal, ended, waiting)
+            requester = partial(self.turns.of, link.connection, attach.user)
+            receiver = Receiver(terminal, ended, lambda change_bytes: requester().note_waiting(change_bytes))
             there[receiver] = attach.target or ""
             terminal.opened(receiver, None, 0)
 
@@ -89,7 +84,7 @@ class Management:
         if link is None:  # it was in flight when its link ended
             return "amqp:not-allowed", "the link was closed"
         if len(content) > MAX_REQUEST_BYTES:
-            return TOO_LONG
+            return "amqp:link:message-size-exceeded", f"a request has up to {MAX_REQUEST_BYTES} bytes"
         try:
             asked = envelope(content)
         except Malformed as error:
@@ -169,19 +164,13 @@ class Requests(IdleDriver):
             self._pieces, self._size_bytes = [], 0
             self.terminal.release((delivery,), 1)
             return
-        self._size_bytes += len(data)
-        if self._size_bytes <= MAX_REQUEST_BYTES:
+        if self._size_bytes <= MAX_REQUEST_BYTES:  # the node refuses a longer one
             self._pieces.append(data)
-        else:
-            self._pieces.clear()
-        if flags & MORE:
-            return
-        size_bytes, pieces = self._size_bytes, self._pieces
-        self._pieces, self._size_bytes = [], 0
-        if size_bytes > MAX_REQUEST_BYTES:
-            self.terminal.reject((delivery,), 1, *TOO_LONG)
-        else:
-            self._node.handle([(delivery, b"".join(pieces), flags)], self.terminal)
+            self._size_bytes += len(data)
+        if not flags & MORE:
+            content = b"".join(self._pieces)
+            self._pieces, self._size_bytes = [], 0
+            self._node.handle([(delivery, content, flags)], self.terminal)
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "requests take part in no transaction; send them outside of it")

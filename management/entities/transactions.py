@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...amqp.codec.types import Timestamp
-from ...base.clock import Clock
-from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.connections import Connections
+from ...broker.kernel.context import CoreContext
 from ...broker.nodes.access_control import MANAGE
 from ...broker.transactions.registry import Transactions
 from ...broker.transactions.staging import ROLLBACK
 from ...broker.transactions.transaction import ClientTransaction
 from ...broker.transactions.xa import InDoubt
-from ...store.contract.interface import MessageStore
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type, number, string, time
 from ..protocol.request import BAD_REQUEST, Refusal, flag
@@ -39,19 +37,11 @@ class TransactionType(Type):
     )
 
     def __init__(
-        self,
-        clock: Clock,
-        commits: CommitQueue,
-        store: MessageStore,
-        connections: Connections,
-        open_transactions: Transactions,
-        in_doubt: InDoubt,
+        self, core: CoreContext, connections: Connections, open_transactions: Transactions, in_doubt: InDoubt
     ) -> None:
-        self._clock = clock
-        self._commits = commits
+        self._core = core
         self._connections = connections
         self._open_transactions = open_transactions
-        self._transactions = store.transactions
         self._in_doubt = in_doubt
         super().__init__(
             (
@@ -79,7 +69,7 @@ class TransactionType(Type):
     def all(self) -> list[Any]:
         in_doubt = [
             ListedTransaction(one.xid.hex(), one.state.value, len(one.operations))
-            for one in self._transactions.in_doubt()
+            for one in self._core.store.transactions.in_doubt()
         ]
         return [*in_doubt, *self._open()]
 
@@ -96,7 +86,7 @@ class TransactionType(Type):
         return entity.name
 
     def _age_s(self, entity: ListedTransaction) -> int | None:
-        now_ms = self._clock.wall_us() // 1000
+        now_ms = self._core.clock.wall_us() // 1000
         return None if entity.since is None else max(0, now_ms - entity.since) // 1000
 
     def _xid(self, call: Call) -> bytes:
@@ -121,7 +111,7 @@ class TransactionType(Type):
             self._in_doubt.rollback(xid, call.answer)
         else:
             lsn = found.roll_back(ROLLBACK, "management rolled it back")
-            self._commits.when_durable(lsn, call.answer)
+            self._core.commits.when_durable(lsn, call.answer)
 
     def _decide(self, call: Call) -> None:
         self._in_doubt.decide(self._xid(call), call.answer, commit=flag(call.asked(), "commit", False))

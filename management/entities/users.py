@@ -49,7 +49,7 @@ class UserType(Named):
         "ACCOUNTS are for the accounts in the file of `--users-file`, of this broker only."
     )
 
-    def __init__(self, users: UserAccounts, accounts: AccountsPort | None = None, reload: Reload | None = None) -> None:
+    def __init__(self, users: UserAccounts, accounts: AccountsPort | None, reload: Reload | None) -> None:
         """*accounts*: the users file; None without one."""
         self._reload = reload
         super().__init__(

@@ -69,7 +69,7 @@ class MoveOperations:
         positions = positions_in(asked)
         if positions is None:
             raise Refusal(BAD_REQUEST, "positions is missing; send a list of numbers")
-        _check_selection(queue)
+        _check_contents(queue, is_selection=True)
         _Mover(self, call, queue, None, len(positions), positions).begin()
 
     def _move(self, of: Type, call: Call) -> None:
@@ -80,12 +80,9 @@ class MoveOperations:
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
         positions = positions_in(asked)
-        if positions is not None:
-            if asked.get("count") is not None:
-                raise Refusal(BAD_REQUEST, "count and positions exclude each other: send one of them")
-            _check_selection(queue)
-        if queue.name.startswith("$"):  # not every message on those is AMQP
-            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
+        if positions is not None and asked.get("count") is not None:
+            raise Refusal(BAD_REQUEST, "count and positions exclude each other: send one of them")
+        _check_contents(queue, is_selection=positions is not None)
         if queue.policy.exclusive and queue.taker_count:
             raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one; close it")
 
@@ -117,11 +114,11 @@ def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:
     return deque(sorted(set(given)))
 
 
-def _check_selection(queue: Queue) -> None:
-    """Raise `Refusal` for a queue whose messages can't be selected."""
-    if queue.name.startswith("$"):
+def _check_contents(queue: Queue, *, is_selection: bool) -> None:
+    """Raise `Refusal` for a queue whose messages can't be moved, or selected by position."""
+    if queue.name.startswith("$"):  # not every message on those is AMQP
         raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
-    if queue.order.finds_by_position:
+    if is_selection and queue.order.finds_by_position:
         reason = f"messages of the replicated queue {shown(queue.name)} can't be selected; use MOVE with a count"
         raise Refusal(CONFLICT, reason)
 
