@@ -289,7 +289,11 @@ class FilteredConsumer(Consumer):
         return place >= len(ready) and len(taken) < room
 
     def _look_at_backlog(self) -> bool:
-        """Start to read the next page of the backlog; return True at its end."""
+        """Start to read the next page of the backlog; return True at its end.
+
+        All messages before it have been judged, so beginnings that are left are of messages that others acquired.
+        """
+        self._judge.close()
         if self._seen + 1 < self._queue.contents.reader.end:
             return False
         backlog = self._queue.contents.backlog
