@@ -16,13 +16,7 @@ from .parts import RemoteParts
 class BrokerDrivers:
     """Fulfills `amqp.ports.Drivers`. Core only, but for the methods that the port allows to any thread."""
 
-    def __init__(
-        self,
-        links: LinkContext,
-        connections: Connections,
-        opener: LinkOpener,
-        remote: RemoteParts,
-    ) -> None:
+    def __init__(self, links: LinkContext, connections: Connections, opener: LinkOpener, remote: RemoteParts) -> None:
         self._events = links.core.events
         self._users = links.core.users
         self._commits = links.core.commits

@@ -39,9 +39,7 @@ RETRY_S = 1.0
 class ReceiverEndpoint(LinkEndpoint):
     """The endpoint of a link on which a client receives; its deliveries are on the link's queue, too."""
 
-    def __init__(
-        self, links: LinkContext, drop: Callable[[LinkEndpoint], None], queue: Queue, source: Queue
-    ) -> None:
+    def __init__(self, links: LinkContext, drop: Callable[[LinkEndpoint], None], queue: Queue, source: Queue) -> None:
         super().__init__(links.core, drop, queue)
         self._returns = links.returns
         self._transactions = links.transactions

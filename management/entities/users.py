@@ -12,16 +12,7 @@ from ...broker.nodes.access_control import CONFIGURE, MANAGE
 from ...broker.users.user_accounts import UserAccounts
 from ..protocol.call import Call
 from ..protocol.entity import Named, Operation, number, string
-from ..protocol.request import (
-    BAD_REQUEST,
-    CONFLICT,
-    CREATED,
-    FORBIDDEN,
-    NOT_FOUND,
-    Refusal,
-    shown,
-    text,
-)
+from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, NOT_FOUND, Refusal, shown, text
 from ..protocol.request import number as number_in
 from .system import Reload, Reloaded
 

@@ -193,9 +193,7 @@ class JournalStore(WiringCalls):
         self.places.check_destroy(message_id)
         return self.discard((message_id,), time_us)
 
-    def purge(
-        self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False
-    ) -> int:
+    def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False) -> int:
         if is_final:
             self.transactions.queue_goes(queue_id, time_us)
         return self.places.purge(queue_id, time_us, keep=keep, is_final=is_final)

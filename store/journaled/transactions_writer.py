@@ -10,15 +10,7 @@ from ...base.errors import DiskFull
 from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from ...journal.write.journal import OWN_LSN, Journal
 from ..contract.dequeue_reason import DequeueReason
-from ..contract.transaction import (
-    MAX_HELD_BYTES,
-    Dequeue,
-    Enqueue,
-    Put,
-    StoreTransaction,
-    Transactions,
-    TxState,
-)
+from ..contract.transaction import MAX_HELD_BYTES, Dequeue, Enqueue, Put, StoreTransaction, Transactions, TxState
 from ..message_map.state import State
 from ..message_map.transaction_log import (
     DTX_START,
