@@ -9,7 +9,6 @@ removed from the middle leaves a gap, an ID 0 without an entry: 8 bytes, until a
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -57,7 +56,7 @@ class Backlog:
         """The memory of the messages that are held."""
         self.held: dict[int, Entry] = {}
         """The messages that are in memory, by position."""
-        self._chunks: deque[array[int]] = deque()
+        self._chunks: list[array[int]] = []
         self._begin = 1
         """The position of the first id of the first chunk: all chunks but the last one are full."""
 
@@ -192,6 +191,7 @@ class Backlog:
     def _advance(self, count: int) -> None:
         self.first += count
         self.count -= count
-        while self._chunks and self.first - self._begin >= CHUNK_MESSAGES:
-            self._chunks.popleft()
-            self._begin += CHUNK_MESSAGES
+        passed = (self.first - self._begin) // CHUNK_MESSAGES
+        if passed:
+            del self._chunks[:passed]
+            self._begin += passed * CHUNK_MESSAGES

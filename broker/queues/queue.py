@@ -47,6 +47,16 @@ class QueueServices:
 class Queue:
     """A queue of messages. Core only."""
 
+    __slots__ = (
+        "_core", "_note_dequeued", "_recovered", "_services", "account", "add", "arguments", "bindings",
+        "browsers", "charged_bytes", "consumers", "contents", "dead_lettered", "delivery_counts",
+        "detached_consumers", "draining", "expired", "has_lifetime", "is_deleted", "is_deleting", "is_owner",
+        "is_paused", "late_selector", "lifetime", "limits", "locked", "maker", "memory", "memory_throttle",
+        "messages", "name", "order", "owner", "policy", "positions", "private", "producers", "queue_id",
+        "replicated", "selecting", "taken", "transient_bytes", "waiting", "was_filled", "was_linked",
+        "when_deleted"
+    )  # fmt: skip
+
     def __init__(
         self,
         core: CoreContext,
