@@ -34,4 +34,5 @@ def resume(state: State, file: CheckpointFile, reader: LogReader) -> str | None:
     except BadCheckpoint as error:
         return str(error)
     state.take_over(known)
+    state.restored_lsn = meta.end_lsn
     return None

@@ -26,6 +26,10 @@ def reconcile(state: State, slots: Mapping[int, int]) -> dict[int, int]:
     state.outcomes.finish(slots)
     sweep_all(state, state.outcomes.adds().__contains__)
     messages, state.queue_bytes = totals_by_queue(state)
+    for lsn in state.unknown_ends:
+        for slot in slots:
+            if slot < state.slot_of(lsn):
+                state.pins.end_once(lsn, state.start_of(slot))
     state.pins.begin(slots, _live_records(state))
     return messages
 

@@ -64,6 +64,10 @@ class State:
         self._container_bytes = container_bytes
         self.out_of_order: set[int] = set()
         """In recovery: slots whose page has messages out of order, because their transaction was committed later."""
+        self.restored_lsn = 0
+        """In recovery: the LSN from which the log is replayed behind a checkpoint, or 0."""
+        self.unknown_ends: set[int] = set()
+        """In recovery: copies of purge records that may end records in any older slot."""
         self._shared: dict[Plain, Plain] = {}  # the same number is one object for all messages that have it
 
     # ---- effects of records ---------------------------------------------------------------------------------------
@@ -219,10 +223,16 @@ class State:
     def cut(self, cut: PurgeMark, source_lsn: int = 0) -> None:
         """Apply a Queue-Delete record, or a copy of the one at *source_lsn*: `sweeping` removes the messages.
 
-        A copy ends the records that the original ended, including those of messages that are no longer known.
+        A copy ends the records that the original ended, including those of messages that are no longer known. If the
+        original was copied and left the log after the checkpoint, these are not known: see `unknown_ends`.
         """
-        for ended in [*self.pins.tombstones.get(self.slot_of(source_lsn), ())] if source_lsn else ():
-            self.pins.end_once(cut.lsn, self.start_of(ended))
+        if source_lsn:
+            ends = [*self.pins.tombstones.get(self.slot_of(source_lsn), ())]
+            for ended in ends:
+                self.pins.end_once(cut.lsn, self.start_of(ended))
+            is_known = self.cuts.is_held(source_lsn) or (ends and source_lsn < self.restored_lsn)
+            if self.restored_lsn and (source_lsn in self.unknown_ends or not is_known):
+                self.unknown_ends.add(cut.lsn)
         self.pins.hold(cut.lsn, cut.size_bytes)
         for needless in self.cuts.add(cut):
             self.pins.release(needless.lsn, needless.size_bytes)

@@ -389,6 +389,17 @@ def test_history_agrees_with_model(seed: int, monkeypatch: pytest.MonkeyPatch) -
     assert shown(store) == {number: ids for number, ids in model.items() if ids}
 
 
+def test_copy_of_an_unknown_purge_ends_records_in_all_older_slots() -> None:
+    """The original was copied twice after the checkpoint, and its first copy has left the log."""
+    state = State(SMALL)
+    state.restored_lsn = 2 * SMALL
+    first, second = 5 * SMALL + 64, 7 * SMALL + 64
+    state.cut(PurgeMark(1, SMALL, frozenset(), first), 3 * SMALL + 64)
+    state.cut(PurgeMark(1, SMALL, frozenset(), second), first)
+    reconcile(state, {0: 0, 4: 0, 5: 0, 7: 0, 8: 0})
+    assert {slot: {*ends} for slot, ends in state.pins.tombstones.items()} == {5: {0, 4}, 7: {0, 4, 5}}
+
+
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_what_one_cut_keeps_an_older_one_may_have_taken(*, is_copied: bool) -> None:
     """A message was on the queue twice; the records of its second time left the log, but the older purge did not."""

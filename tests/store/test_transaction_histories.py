@@ -38,6 +38,22 @@ def test_any_history_with_purges(seed: int) -> None:
     life.check()
 
 
+@pytest.mark.parametrize("seed", [4688, *range(2)])
+def test_recovery_without_checkpoint_finds_the_same(seed: int) -> None:
+    """E53, E54: a purge record that was copied twice since the checkpoint stays as long as what it ended."""
+    life = Life(seed)
+    steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2
+    steps += [life.outcome, life.kick, life.kick, life.kill]
+    for _ in range(250):
+        step = life.rng.choice(steps)
+        step()
+        if life.rng.random() < 0.02:
+            life.purge()
+        del life.checkpoint.commits[:-1]
+        if step in (life.kick, life.kill):
+            assert life.shown_without_checkpoint() == {queue_id: ids for queue_id, ids in life.durable.on.items() if ids}
+
+
 def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
     """A dequeue whose commit a power cut lost stays in the log; its container is compacted."""
     life = Life(0)

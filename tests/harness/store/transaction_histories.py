@@ -186,6 +186,11 @@ class Life:
         self.kick()
         self.check()
 
+    def shown_without_checkpoint(self) -> dict[int, list[int]]:
+        """Return the queues that a recovery of everything written, which reads the whole log, finds."""
+        store, _ = recover(self.files.after_kill(), self.wiring, ManualClock(), OPTIONS, checkpoint=MemoryCheckpoint())
+        return shown(store)
+
     def check(self) -> None:
         store, model = self.store, self.model
         assert shown(store) == {queue_id: ids for queue_id, ids in model.on.items() if ids}
