@@ -202,6 +202,20 @@ Selecting.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
 TestSelecting = Selecting.TestCase
 
 
+def test_beginnings_of_messages_that_others_acquired_are_released() -> None:
+    """Two selecting consumers have read beginnings of long messages that the third consumer acquires meanwhile.
+
+    The memory of these beginnings is all that the two may use, so they could not read on for lack of memory.
+    """
+    state = Selecting()
+    state.begin()
+    state.send([(0, False)])
+    for _ in range(3):
+        state.send([(70_000, True)])
+    state.take_for_good(2, 5)
+    state.teardown()
+
+
 def test_what_comes_back_while_its_place_is_read_is_not_lost() -> None:
     """A message that a selecting consumer acquires, and releases while its batch is being read, is not lost."""
     world = World(LIMIT_BYTES)
