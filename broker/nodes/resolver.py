@@ -172,9 +172,7 @@ class Resolver:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
         return ""
 
-    def or_refuse(
-        self, terminal: TerminalEnd, then: Callable[[_Found], None]
-    ) -> Callable[[_Found | Exception], None]:
+    def or_refuse(self, terminal: TerminalEnd, then: Callable[[_Found], None]) -> Callable[[_Found | Exception], None]:
         """Return a callback for a node that was found or created: *then* gets it, or an error closes the link."""
 
         def answered(found: _Found | Exception) -> None:

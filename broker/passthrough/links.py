@@ -38,9 +38,7 @@ class PassthroughLinks:
         """Open a link to or from an address, or refuse it."""
         links = self._links
         if not attach.to_client:
-            sender = PassthroughProducer(
-                links, self._addresses, terminal, place, user=attach.user, credit=self._credit
-            )
+            sender = PassthroughProducer(links, self._addresses, terminal, place, user=attach.user, credit=self._credit)
             terminal.opened(sender, None, sender.first_credit)
         elif attach.terminus.browse or filters.parse(attach.terminus.filters).selector is not None:
             reason = f"at {place.name!r} nothing is stored, so there is nothing to browse or to select; use a queue"

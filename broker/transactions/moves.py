@@ -103,9 +103,7 @@ class Moves:
         queue.count_dequeued([entry])
         if not entry.message_id:
             return 0
-        return self._core.store.dequeue(
-            entry.message_id, queue.queue_id, self._core.clock.wall_us(), REASONS[reason]
-        )
+        return self._core.store.dequeue(entry.message_id, queue.queue_id, self._core.clock.wall_us(), REASONS[reason])
 
     def _put(
         self, targets: Sequence[TargetQueue], content: bytes, entry: Entry, source: SourceQueue | None = None,

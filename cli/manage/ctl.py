@@ -133,9 +133,7 @@ def with_tools(command: Command) -> Command:
         checked_url(url)
         client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
         click.get_current_context().call_on_close(client.close)
-        tools = Tools(
-            client, Printer(output_format), options.pop("is_sure", False), options.pop("is_dry_run", False)
-        )
+        tools = Tools(client, Printer(output_format), options.pop("is_sure", False), options.pop("is_dry_run", False))
         return command(tools, *args, **options)
 
     return connection_options(update_wrapper(wrapped, command))

@@ -135,9 +135,7 @@ def encode(
     """The block's bytes, padded. *heads* is the packed head table, *payloads* the records' payloads in order."""
     size = BLOCK_HEAD_BYTES + len(heads) + payload_bytes
     count = len(heads) // HEAD_BYTES
-    head = HEAD.pack(
-        0, MAGIC, FORMAT, flags, count, size, incarnation, lsn, prev_lsn, durable_lsn, base_lsn, log_id
-    )
+    head = HEAD.pack(0, MAGIC, FORMAT, flags, count, size, incarnation, lsn, prev_lsn, durable_lsn, base_lsn, log_id)
     data = bytearray().join((head, heads, *payloads, bytes(-size % SECTOR_BYTES)))
     CRC.pack_into(data, 0, crc32c(memoryview(data)[4:size]))
     return data
