@@ -51,7 +51,8 @@ def test_recovery_without_checkpoint_finds_the_same(seed: int) -> None:
             life.purge()
         del life.checkpoint.commits[:-1]
         if step in (life.kick, life.kill):
-            assert life.shown_without_checkpoint() == {queue_id: ids for queue_id, ids in life.durable.on.items() if ids}
+            expected = {queue_id: ids for queue_id, ids in life.durable.on.items() if ids}
+            assert life.shown_without_checkpoint() == expected
 
 
 def test_what_was_never_committed_is_not_relocated_as_if_it_were() -> None:
