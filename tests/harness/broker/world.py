@@ -87,6 +87,8 @@ class FakeTerminal:
         self.kept: KeptLink | None = None
         self.forwarded: list[Forward] = []
         self.resumable: list[Resumable] = []
+        self.settled_before: list[int] = []
+        """The number of settlements that were sent before each of `resumable`."""
         self.confirmed: list[Delivery] = []
         self.handed_back: list[Delivery] = []
         self.rejected: dict[Delivery, str] = {}
@@ -169,6 +171,7 @@ class FakeTerminal:
 
     def forward_resuming(self, messages: Sequence[Resumable]) -> None:
         self.resumable += messages
+        self.settled_before += [len(self.settled)] * len(messages)
 
     def drained(self, spent: int) -> None:
         self.drains.append(spent)
