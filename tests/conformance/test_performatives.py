@@ -35,8 +35,17 @@ from tests.harness.router.forbidden_frames import (
 from tests.harness.router.raw import Raw, attach, begin, frame, opening, transfer
 
 
+UTF8 = Rule("1.6.20", "up to 2^8 - 1 octets worth of UTF-8 Unicode (with no byte order mark)")
+
+
+def no_utf8(encoded: bytes) -> bytes:
+    """Return *encoded* with invalid octets in its string of two question marks."""
+    assert b"\xa1\x02??" in encoded
+    return encoded.replace(b"\xa1\x02??", b"\xa1\x02\xff\xfe")
+
+
 def field_cases() -> Iterator[Case]:
-    """Yield cases with each mandatory field missing, and each field of a wrong type."""
+    """Yield cases with each mandatory field missing, each field of a wrong type, and each string of invalid octets."""
     for name, (section, _) in FIELDS.items():
         channel = 7 if name == "begin" else 0
         for field, kind, mandatory in fields_of(name):
@@ -46,6 +55,9 @@ def field_cases() -> Iterator[Case]:
             if mandatory:
                 wrong = (performative(name, {field: None}, channel=channel),)
                 yield Case(f"{name} without {field}", rule, wrong, scope_of(name, field), INVALID)
+            if kind == "string":
+                wrong = (no_utf8(performative(name, {field: "??"})),)
+                yield Case(f"{name} with {field} that is not UTF-8", UTF8, wrong, scope_of(name, field), INVALID)
 
 
 def terminus_case(name: str, section: str, sentence: str, descriptor: int, *fields: Any) -> Case:
@@ -143,6 +155,8 @@ STATE_CASES = [
                   raw.TARGET + 0x20, "q"),
     terminus_case("a target whose address is a number", "3.5.4", '<field name="address" type="*" requires="address"/>',
                   raw.TARGET, DOUBLE),
+    Case("a target whose address is not UTF-8", UTF8,
+         (no_utf8(performative("attach", {"target": Described(Ulong(raw.TARGET), ["??"])})),), LINK, INVALID),
     terminus_case("a durability out of range", "3.5.5", '<choice name="unsettled-state" value="2"/>', raw.TARGET, "q",
                   Uint(3)),
     terminus_case("an unknown expiry-policy", "3.5.6", '<choice name="never" value="never"/>', raw.TARGET, "q", None,
