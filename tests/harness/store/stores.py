@@ -53,7 +53,8 @@ def shown(store: JournalStore) -> dict[int, list[int]]:
 def come_to_rest(store: JournalStore) -> None:
     """Flush until relocation has nothing more to do."""
     store.became_durable(store.durable_lsn)
-    while store.journal.has_unsealed or store.relocation.is_at_work:
+    relocation = store.relocation
+    while store.journal.has_unsealed or relocation.is_at_work or relocation.victims.is_undecided:
         if store.journal.has_unsealed:
             store.write_notes()
         else:
