@@ -34,7 +34,6 @@ from tests.harness.router.forbidden_frames import (
 )  # fmt: skip
 from tests.harness.router.raw import Raw, attach, begin, frame, opening, transfer
 
-
 UTF8 = Rule("1.6.20", "up to 2^8 - 1 octets worth of UTF-8 Unicode (with no byte order mark)")
 
 
