@@ -17,11 +17,6 @@ DEFAULT_FILE = "cairnmq.toml"
 """The configuration file in the working directory; read if it exists and no other file is named."""
 _ARGUMENTS = "cairnmq.arguments"
 _PASSWORD = re.compile(r"(://[^:/@?#]*):[^@/]*@")
-_SOURCES = {
-    ParameterSource.COMMANDLINE: "command line",
-    ParameterSource.ENVIRONMENT: "environment",
-    ParameterSource.DEFAULT_MAP: "file",
-}
 
 
 class ConfiguredCommand(GroupedCommand):
@@ -62,15 +57,16 @@ def config_option() -> click.Option:
 def rows_of(ctx: click.Context) -> list[dict[str, Any]]:
     """Return a row for each described option of a parsed context: its value without passwords, and its source."""
     assert isinstance(ctx.command, ConfiguredCommand)
-    file: ConfigFile | None = ctx.meta.get(FILE)
     rows = []
     for key, option in ctx.command.described().items():
         source = ctx.get_parameter_source(str(option.name))
-        text = _SOURCES.get(source, "default") if source is not None else "default"
-        if source is ParameterSource.DEFAULT_MAP and file is not None:
+        if source is ParameterSource.DEFAULT_MAP:
+            file: ConfigFile = ctx.meta[FILE]
             text = f"{file.path}:{file.lines.get(key, 1)}"
         elif source is ParameterSource.ENVIRONMENT:
             text = str(option.envvar)
+        else:
+            text = "command line" if source is ParameterSource.COMMANDLINE else "default"
         value = without_secrets(option, ctx.params[str(option.name)])
         rows.append({"option": key, "value": value, "source": text, "reload": option.can_reload})
     return rows

@@ -23,13 +23,10 @@ from ...base.printable import FORMULA, printable, printable_json
 class CsvRows:
     """A writer of rows that are mappings. Values that are no number or text are written as in JSON."""
 
-    def __init__(self, out: TextIO | None = None, *, raw: bool = False) -> None:
+    def __init__(self, columns: Sequence[str], out: TextIO | None = None, *, raw: bool = False) -> None:
+        """Write the header."""
         self._csv = csv.writer(out or sys.stdout, lineterminator="\n")
         self._cell = cell if raw else safe_cell
-        self._columns: Sequence[str] = ()
-
-    def names(self, columns: Sequence[str]) -> None:
-        """Write the header."""
         self._columns = columns
         self._csv.writerow(columns)
 
@@ -42,8 +39,7 @@ def print_csv(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], shown: Callable[[str, Any], Any] | None = None
 ) -> None:
     """Print the rows. *shown* converts the value of a column before it is written."""
-    writer = CsvRows()
-    writer.names(columns)
+    writer = CsvRows(columns)
     for row in rows:
         writer.row({name: shown(name, row.get(name)) for name in columns} if shown else row)
 

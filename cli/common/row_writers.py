@@ -101,10 +101,10 @@ class CsvWriter(RowWriter):
     """A line of names, and a line per row; see `csv_rows`."""
 
     def __init__(self, out: TextIO | None = None, *, raw: bool = False) -> None:
-        self._csv = CsvRows(out, raw=raw)
+        self._out, self._is_raw = out, raw
 
     def begin(self, schema: Any) -> None:
-        self._csv.names(schema.names)
+        self._csv = CsvRows(schema.names, self._out, raw=self._is_raw)
 
     def rows(self, batch: Any) -> bool:
         for row in batch.to_pylist():

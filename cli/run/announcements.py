@@ -14,6 +14,7 @@ from ...base.errors import CairnError
 from ..common.log import begin_log
 from ..common.signals import status_of
 from ..common.statuses import error_status
+from .settings import BrokerSettings
 
 _log = logging.getLogger("cairnmq.broker")
 
@@ -23,19 +24,19 @@ def announce(event: str, text: str, level: int = logging.INFO) -> None:
     _log.log(level, "%s", text, extra={"event": event, "is_announced": True})
 
 
-def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
+def reporting_errors(command: Callable[[BrokerSettings], None]) -> Callable[..., None]:
     """The command, which begins the log first. The error that ends it is a record of a log that is not a terminal's.
 
     Errors of the command line stay text: its options were not read when they occur.
     """
 
-    def wrapped(*, log_format: str, log_file: str | None, log_level: str, verbose: bool, **options: Any) -> None:
-        begin_log(log_format, "debug" if verbose else log_level, log_file or "")
-        options |= {"log_format": log_format, "log_file": log_file, "log_level": log_level, "verbose": verbose}
-        if log_file or log_format != "text":
-            _run_logged(lambda: command(**options), has_file=bool(log_file))
+    def wrapped(**values: Any) -> None:
+        given = BrokerSettings(**values)
+        begin_log(given.log_format, "debug" if given.verbose else given.log_level, given.log_file or "")
+        if given.log_file or given.log_format != "text":
+            _run_logged(lambda: command(given), has_file=bool(given.log_file))
         else:
-            command(**options)
+            command(given)
 
     return update_wrapper(wrapped, command)
 

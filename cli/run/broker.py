@@ -7,11 +7,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import Any
 
 import click
 
@@ -21,7 +19,7 @@ from ...broker_plugin.options import BrokerOptions, RunTimeOptions
 from ...broker_plugin.run import RunningBroker
 from ...broker_plugin.service_manager import service_manager
 from ..common.configured_command import ConfiguredCommand, config_option
-from ..common.described_options import FILE, ConfigFile, options_of
+from ..common.described_options import FILE, options_of
 from ..common.log import set_level
 from ..common.signals import Ended
 from .announcements import announce, reporting_errors
@@ -36,24 +34,20 @@ GARBAGE_AFTER = 20_000
 objects that are in no cycle; the default is 700."""
 
 
-def _broker(**values: Any) -> None:
+def _broker(given: BrokerSettings) -> None:
     """Run a durable AMQP 1.0 broker until SIGTERM or Ctrl-C.
 
     Each option can also be set by an environment variable (--store-dir: CAIRNMQ_STORE_DIR; several values are
     separated by spaces) and in a configuration file (store-dir = "./data"). The command line overrides the environment,
     and the environment overrides the file. `cairnmq config show` prints all values and where they come from.
     """
-    given = BrokerSettings(**values)
     for warning in unknown_variables(broker, given.connect_to):
         announce("broker.unknown-variable", warning, logging.WARNING)
     options = checked_options(given)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     gc.freeze()  # objects that exist now live until the end
     gc.set_threshold(GARBAGE_AFTER, 20, 20)
-    context = click.get_current_context()
-    file: ConfigFile | None = context.meta.get(FILE)
-    web_console = None if given.http_port is None else ConsoleProcess(given, context)
-    _run(options, given, partial(_reread, context, given), "" if file is None else file.path, web_console)
+    _run(options, given, click.get_current_context())
 
 
 broker = ConfiguredCommand(
@@ -66,17 +60,15 @@ broker = ConfiguredCommand(
 )
 
 
-def _run(
-    options: BrokerOptions, given: BrokerSettings, reread: Callable[[], RunTimeOptions], config_path: str,
-    web_console: ConsoleProcess | None,
-) -> None:  # fmt: skip
+def _run(options: BrokerOptions, given: BrokerSettings, context: click.Context) -> None:
+    web_console = None if given.http_port is None else ConsoleProcess(given, context)
     stop = _Stop()
     manager = service_manager(os.environ, os.getpid())
-    running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, reread)
+    running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, partial(_reread, context, given))
     stop.started = True
     _announce_start(running, given)
-    if config_path:
-        announce("broker.config", f"configuration from {config_path}")
+    if FILE in context.meta:
+        announce("broker.config", f"configuration from {context.meta[FILE].path}")
     for line in running.recovery.lines():
         announce("broker.recovered", line)
     if running.recovery.lines()[0] == "new store" and given.store != "memory":
