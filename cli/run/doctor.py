@@ -153,7 +153,7 @@ def support_bundle(
         if directory and os.path.isdir(directory):
             bundle.add_store(directory)
         if path := log or configuration.value("log_file"):
-            bundle.add_log(path)
+            bundle.add_file("log.txt", path)
         if metrics:
             bundle.add_metrics(metrics)
         bundle.finish(["Names of queues may be in the log and the metrics: look through them before you send them."])

@@ -34,7 +34,7 @@ from .host_checks import versions
 from .text_redaction import TextRedaction
 
 LOG_BYTES = 4 << 20
-"""The size of the end of a log that is included."""
+"""The size of the end of a file that is included."""
 METRICS_BYTES = 16 << 20
 TIMEOUT_S = 10.0
 MOST_FILES = 10_000
@@ -89,7 +89,7 @@ class SupportBundle:
         packages = {one.metadata["Name"]: one.version for one in distributions()}
         self.add_json("versions.json", versions() | {"packages": dict(sorted(packages.items()))})
         for name in _SYSTEM:
-            self._add_file(f"system/{name.rpartition('/')[2]}.txt", f"/proc/{name}", LOG_BYTES)
+            self.add_file(f"system/{name.rpartition('/')[2]}.txt", f"/proc/{name}")
 
     def add_store(self, directory: str) -> None:
         """Add a list of the files below the store directory."""
@@ -102,10 +102,6 @@ class SupportBundle:
             })  # fmt: skip
         self.add_json("store.json", rows)
 
-    def add_log(self, path: str) -> None:
-        """Add the end of the log at *path*, from the beginning of a line on."""
-        self._add_file("log.txt", path, LOG_BYTES)
-
     def add_metrics(self, url: str) -> None:
         try:
             with urlopen(url, timeout=TIMEOUT_S) as answer:
@@ -113,13 +109,14 @@ class SupportBundle:
         except (OSError, ValueError) as error:
             self.leave_out("metrics.txt", str(error))
 
-    def _add_file(self, name: str, path: str, most_bytes: int) -> None:
+    def add_file(self, name: str, path: str) -> None:
+        """Add the end of the file at *path*, from the beginning of a line on."""
         try:
             with open(path, "rb") as file:
                 begun = 0
-                if os.fstat(file.fileno()).st_size > most_bytes:
-                    begun = file.seek(-most_bytes, os.SEEK_END)
-                data = file.read(most_bytes)
+                if os.fstat(file.fileno()).st_size > LOG_BYTES:
+                    begun = file.seek(-LOG_BYTES, os.SEEK_END)
+                data = file.read(LOG_BYTES)
         except OSError as error:
             self.leave_out(name, f"{path}: {error.strerror}")
             return

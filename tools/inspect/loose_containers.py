@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -47,12 +47,9 @@ class LooseContainer(NamedTuple):
             file = RealFile(self.path, os.O_RDONLY)
         except DiskError:
             return True
-        try:
+        with closing(file), suppress(DiskError):
             return file.read_at(0, SECTOR_BYTES) != self.first_sector
-        except DiskError:
-            return False
-        finally:
-            file.close()
+        return False
 
 
 class LooseDirectory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,13 +24,9 @@ class RowFilter:
     """Ranges, queues and messages. A message selects the acquisitions that list it, too."""
     labels: frozenset[str] = frozenset()
     """Types as `lines.label` gives them. A part names a fused type too: `enqueue` selects `start+enqueue` as well."""
-    _head_selection: Selection = field(init=False)
-    _message_ids: frozenset[int] = field(init=False)
-    _kinds: Cache[int, bool] = field(init=False)
 
     def __post_init__(self) -> None:
         self._head_selection = replace(self.selection, message_ids=())
-        self._message_ids = frozenset(self.selection.message_ids)
         self._kinds = Cache(self._admits_kind)
 
     @property
@@ -66,7 +62,7 @@ class RowFilter:
         is_about = is_among(heads["message_id"].view(np.int64), self.selection.ordered_ids)
         for number in np.flatnonzero((heads["type"] == RecordType.ACQUIRE) & ~is_about).tolist():
             found = acquired_in(block, RecordHead._make(heads[number].tolist()))
-            is_about[number] = found is not None and not self._message_ids.isdisjoint(found.message_ids)
+            is_about[number] = found is not None and not set(self.selection.message_ids).isdisjoint(found.message_ids)
         those = np.flatnonzero(is_about)
         return those if chosen is None else chosen[those]
 

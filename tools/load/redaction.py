@@ -15,16 +15,7 @@ import hmac
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
-from ...amqp.codec.sections import (
-    APPLICATION_PROPERTIES,
-    DATA,
-    DELIVERY_ANNOTATIONS,
-    FOOTER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    SEQUENCE,
-    VALUE,
-)
+from ...amqp.codec import sections
 from ...amqp.codec.types import MAX_DEPTH
 from ...base.errors import CairnError
 from ...journal.format.record import Flag, RecordType
@@ -32,10 +23,10 @@ from ...journal.format.record import Flag, RecordType
 _START, _CHUNK = int(RecordType.START), int(RecordType.CHUNK)
 _ONE = "application-properties:"
 _RULES = {
-    "body": {DATA, SEQUENCE, VALUE},
-    "properties": {PROPERTIES},
-    "application-properties": {APPLICATION_PROPERTIES},
-    "annotations": {DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER},
+    "body": {sections.DATA, sections.SEQUENCE, sections.VALUE},
+    "properties": {sections.PROPERTIES},
+    "application-properties": {sections.APPLICATION_PROPERTIES},
+    "annotations": {sections.DELIVERY_ANNOTATIONS, sections.MESSAGE_ANNOTATIONS, sections.FOOTER},
 }
 _WIDTHS = {0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _BOOLEAN, _CHAR = 0x56, 0x73
@@ -54,20 +45,15 @@ class _Take(NamedTuple):
     size: int
 
 
-class _Pass(NamedTuple):
-    """A request to keep bytes unchanged."""
-
-    size: int
-
-
-class _Hide(NamedTuple):
-    """A request to hide bytes, which are a value of the type with that code."""
+class _Value(NamedTuple):
+    """A request to hide bytes, which are a value of the type with that code, or to keep them unchanged."""
 
     size: int
     code: int
+    is_hidden: bool
 
 
-_Step = _Take | _Pass | _Hide
+_Step = _Take | _Value
 _Walk = Generator[_Step, bytes, None]
 
 
@@ -157,13 +143,11 @@ class _Content:
             at += len(part)
             complete = len(part) == self._step.size
             self._left -= len(part)
-            if isinstance(self._step, _Hide):
-                hide = self._rules.hidden if complete else _filler
-                out.append(hide(part, self._step.code))
-            else:
-                out.append(part)
-                if isinstance(self._step, _Take):
-                    self._got += part
+            if isinstance(self._step, _Take):
+                self._got += part
+            elif self._step.is_hidden:
+                part = (self._rules.hidden if complete else _filler)(part, self._step.code)
+            out.append(part)
             try:
                 while not self._left:
                     got, self._got = self._got, b""
@@ -184,18 +168,18 @@ def _sections(rules: Rules) -> _Walk:
         if begin[0] != 0 or begin[1] not in (0x53, 0x80):
             raise _NotAmqp
         code = int.from_bytes((yield _Take(1 if begin[1] == 0x53 else 8)))
-        if not 0x70 <= code <= FOOTER:
+        if not 0x70 <= code <= sections.FOOTER:
             raise _NotAmqp
         hide = code in rules.sections
-        if code == APPLICATION_PROPERTIES:
+        if code == sections.APPLICATION_PROPERTIES:
             yield from _map(lambda name, all=hide: all or name in rules.names)  # type: ignore[misc]
-        elif code in (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, FOOTER):
+        elif code in _RULES["annotations"]:
             yield from _map(lambda name, all=hide: all)  # type: ignore[misc]
-        elif code == VALUE:
+        elif code == sections.VALUE:
             yield from _value(hide, 0)
         else:
             kind = (yield _Take(1))[0]
-            if kind not in ((0xA0, 0xB0) if code == DATA else (0x45, 0xC0, 0xD0)):
+            if kind not in ((0xA0, 0xB0) if code == sections.DATA else (0x45, 0xC0, 0xD0)):
                 raise _NotAmqp
             yield from _content_of(kind, hide, 0)
 
@@ -206,7 +190,7 @@ def _map(hides: Callable[[str], bool]) -> _Walk:
     if code not in (0xC1, 0xD1):
         raise _NotAmqp
     width = 1 if code == 0xC1 else 4
-    yield _Pass(width)
+    yield _Take(width)
     count = int.from_bytes((yield _Take(width)))
     if count % 2:
         raise _NotAmqp
@@ -236,14 +220,13 @@ def _content_of(code: int, hide: bool, depth: int) -> _Walk:
     if category == 0x4:
         return
     if category in _WIDTHS:
-        size = _WIDTHS[category]
-        yield _Hide(size, code) if hide else _Pass(size)
+        yield _Value(_WIDTHS[category], code, hide)
         return
     width = 1 if category in (0xA, 0xC, 0xE) else 4
     size = int.from_bytes((yield _Take(width)))
     if category in (0xA, 0xB) or not hide:
         if size:
-            yield _Hide(size, code) if hide else _Pass(size)
+            yield _Value(size, code, hide)
         return
     count = int.from_bytes((yield _Take(width)))
     if category in (0xC, 0xD):

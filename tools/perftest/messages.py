@@ -63,9 +63,8 @@ class Body(NamedTuple):
         if not self.unique:
             return np.broadcast_to(self.filler(), (len(numbers), size))
         words = np.arange(size // 8 + 1, dtype=np.uint64)
-        lanes = numbers["publisher"].astype(np.uint64) << np.uint64(48) ^ numbers["iteration"].astype(
-            np.uint64
-        ) << np.uint64(40)
+        publishers = numbers["publisher"].astype(np.uint64) << np.uint64(48)
+        lanes = publishers ^ numbers["iteration"].astype(np.uint64) << np.uint64(40)
         seeds = (numbers["sequence"].astype(np.uint64) ^ lanes) * _ODD
         return (seeds[:, None] + words * _ODD).astype("<u8").view(np.uint8)[:, :size]
 

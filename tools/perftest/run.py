@@ -132,17 +132,13 @@ class TestRun:
             if isinstance(word, Report):
                 part = self._parts.setdefault(word.iteration, Iteration(word.iteration, self._options.size_bytes))
                 part.reports.append(word)
-                if self._controller is None and not word.partial:
-                    self._gather(part)
+                is_last = len(part.reports) == sum(len(worker.places) for worker in self._workers)
+                if self._controller is None and not word.partial and is_last:  # of all clients that are here
+                    self.iterations.append(part)
             elif isinstance(word, Trouble):
                 raise CairnError("perftest", word.text)
         if worker.over and not was_over:
             self._loop.unwatch(worker.pipe.fileno())
-
-    def _gather(self, part: Iteration) -> None:
-        """Without the control role an iteration is complete when all clients that are here have reported."""
-        if len(part.reports) == sum(len(worker.places) for worker in self._workers):
-            self.iterations.append(part)
 
     def _missing(self) -> str:
         controller, options = self._controller, self._options

@@ -33,11 +33,6 @@ class SoakReceiver(SoakClient):
         self._link_count = 0
         self._links: dict[str, Any] = {}
         self._held: list[Any] = []
-        self._port = 0
-
-    def connect(self, port: int, life: int, flood: int = 0) -> None:
-        self._port = port
-        super().connect(port, life)
 
     def connected(self, wire: Wire, flood: int) -> None:
         self._held = []
@@ -130,7 +125,7 @@ class SoakReceiver(SoakClient):
                 self._end(wire, link, lost=True)
             self.notebook.flush()
             self.drop(wire)
-            self.connect(self._port, wire.life)
+            self.connect(wire.port, wire.life)
 
     def detach(self, wire: Wire, link: Any) -> None:
         self._end(wire, link, lost=False)

@@ -41,7 +41,7 @@ class Wire:
     """One connection: a socket, and proton's engine behind it."""
 
     def __init__(self, settings: Settings, port: int, life: int) -> None:
-        self.life = life
+        self.port, self.life = port, life
         self.ended = False
         self.writing = False
         self.sock = socket.create_connection((settings.host, port))
