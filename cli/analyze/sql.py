@@ -66,16 +66,11 @@ def sql(
         remark("sql", truncated)
     with temporary_directory("cairnmq-sql-") as spill:
         asked = engine.JournalSql(journal, skip_damaged=skip_damaged, memory_limit_bytes=memory_limit, spill=spill)
-        with closing(asked), interrupting(asked.interrupt):
-            _answer(asked, text, _writer(output_format, csv_raw, arrow))
-
-
-def _answer(asked: Any, text: str, writer: RowWriter) -> None:
-    with closing(writer):
-        writer.open()
-        found = asked.query(text)
-        if found is not None:
-            writer.write(found.schema, asked.batches(found))
+        with closing(asked), interrupting(asked.interrupt), closing(_writer(output_format, csv_raw, arrow)) as writer:
+            writer.open()
+            found = asked.query(text)
+            if found is not None:
+                writer.write(found.schema, asked.batches(found))
 
 
 def _writer(output_format: str, csv_raw: bool, arrow: str | None) -> RowWriter:

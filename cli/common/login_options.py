@@ -16,7 +16,6 @@ from ..options.common_options import PASSWORD, PASSWORD_FILE, USER
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
 
-SCHEMES = ("amqp", "amqps")
 PORTS = {"amqp": 5672, "amqps": 5671}
 
 
@@ -28,7 +27,7 @@ def checked_url(url: str) -> SplitResult:
         port = parts.port
     except ValueError as error:
         raise click.UsageError(f"{url}: {error}; use amqp://host:port") from error
-    if parts.scheme not in SCHEMES or not parts.hostname or port == 0 or parts.password is not None:
+    if parts.scheme not in PORTS or not parts.hostname or port == 0 or parts.password is not None:
         raise click.UsageError(f"{url}: a URL is like amqp://host:port or amqps://host:port, and has no password")
     return parts
 

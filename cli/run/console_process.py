@@ -50,14 +50,12 @@ class ConsoleProcess:
         self.url = url_of(given.http_listen, self._sock, is_https=self._is_https)
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        self._thread: threading.Thread | None = None
 
     def start(self, running: RunningBroker) -> None:
         """Start the process for a broker that listens."""
         options = json.dumps(self._options(running))
         self._process = self._begin(options)
-        self._thread = threading.Thread(target=self._watch, args=(options,), name="cairnmq-console", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._watch, args=(options,), name="cairnmq-console", daemon=True).start()
 
     def stop(self) -> None:
         """End the process after its present requests, or by force after a time limit."""
