@@ -49,9 +49,6 @@ class ConnectionType(Type):
     def all(self) -> list[Any]:
         return list(self._connections.by_end.values())
 
-    def find(self, name: str) -> Connection | None:
-        return next((one for one in self._connections.by_end.values() if name in (one.identity, one.end.name)), None)
-
     def name_of(self, entity: Connection) -> str:
         return entity.end.name
 

@@ -14,19 +14,7 @@ from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string
-from ..protocol.request import (
-    BAD_REQUEST,
-    CONFLICT,
-    CREATED,
-    NOT_FOUND,
-    OK,
-    Refusal,
-    arguments,
-    flag,
-    only,
-    shown,
-    text,
-)
+from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, NOT_FOUND, Refusal, arguments, flag, only, shown, text
 
 
 class ExchangeType(Named):
@@ -94,7 +82,7 @@ class ExchangeType(Named):
             if (there.type, self.attributes["durable"].read(there), there.arguments) != (kind, durable, settings):
                 reason = f"the exchange {shown(name)} already exists with other attributes; delete it first"
                 raise Refusal(CONFLICT, reason)
-            call.answer(self.map_of(there), OK)
+            call.answer(self.map_of(there))
         elif name in self._nodes.queues:
             raise Refusal(CONFLICT, "the name is in use by a queue; use another name")
         elif not durable:
@@ -187,11 +175,11 @@ class BindingType(Type):
             if self._arguments(bound) != settings:
                 reason = f"the binding {shown(self.name_of(bound))} already exists with other arguments; use UPDATE"
                 raise Refusal(CONFLICT, reason)
-            call.answer(self.map_of(bound), OK)
+            call.answer(self.map_of(bound))
         else:
             self._bind(call, bound, settings, CREATED)
 
-    def _bind(self, call: Call, bound: _Bound, settings: dict[str, Any], status: int) -> None:
+    def _bind(self, call: Call, bound: _Bound, settings: dict[str, Any], status: int = 0) -> None:
         """Bind when the selector, if there is one, is compiled."""
 
         def compiled(found: object) -> None:
@@ -227,7 +215,7 @@ class BindingType(Type):
         bound: _Bound = self.wanted(call, MONITOR)
         asked = call.asked()
         self._ends(call, bound.exchange.name, bound.queue.name)
-        self._bind(call, bound, arguments(asked), OK)
+        self._bind(call, bound, arguments(asked))
 
     def _delete(self, call: Call) -> None:
         bound: _Bound = self.wanted(call, MONITOR)

@@ -16,7 +16,7 @@ from ...broker.queues.queue import Queue
 from ...broker.users.user_accounts import OWNER, UserAccounts
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Listed, Named, Operation, boolean, number, string
-from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, shown
+from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, Refusal, arguments, flag, shown
 
 
 class QueueType(Named):
@@ -130,7 +130,7 @@ class QueueType(Named):
             name = shown(there.name)
             reason = f"the queue {name} already exists with other attributes; use UPDATE, or delete it first"
             raise Refusal(CONFLICT, reason)
-        call.answer(self.map_of(there), OK)
+        call.answer(self.map_of(there))
 
     def _update(self, call: Call) -> None:
         asked = call.asked()
@@ -229,7 +229,7 @@ class TemplateType(Listed):
         elif self._nodes.templates[name] != settings:
             raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments; use UPDATE")
         else:
-            call.answer(self.map_of(name), OK)
+            call.answer(self.map_of(name))
 
     def _update(self, call: Call) -> None:
         name = self.wanted(call, CONFIGURE)

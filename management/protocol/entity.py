@@ -68,7 +68,7 @@ class Type:
 
     def find(self, name: str) -> Any:
         """Return the entity of that name or identity; None if none has it."""
-        return next((entity for entity in self.all() if self.name_of(entity) == name), None)
+        return next((one for one in self.all() if name in (self.identity_of(one), self.name_of(one))), None)
 
     def name_of(self, entity: Any) -> str:
         raise NotImplementedError
