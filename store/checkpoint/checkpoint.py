@@ -97,15 +97,23 @@ def pages(state: State, slots: list[int], at_most: int) -> Iterator[Changes]:
 
 
 def particulars(state: State, at_most: int) -> Iterator[Changes]:
-    """Entries for the odd messages, and for the ends, that changed until this begins, in portions of *at_most*.
+    """Entries for the odd messages that changed until this begins, in portions of *at_most*.
 
     To be taken when no page is left: of what changes meanwhile the pages have all that stands before the checkpoint.
     """
     detailed, state.changed_detailed = state.changed_detailed, set()
-    ends, state.pins.changed_tombstones = state.pins.changed_tombstones, set()
     for some in _portions(detailed, at_most):
         yield dict([_detailed_entry(state, message_id) for message_id in some])
-    for some in _portions(ends, at_most):
+
+
+def ends(state: State, at_most: int) -> Iterator[Changes]:
+    """Entries for the ends that changed until this begins, in portions of *at_most*.
+
+    To be taken last: if a purge is not among the purges of `rest`, all that it ended before must be here. What it ends
+    later was on its queue when the entries of the messages were taken.
+    """
+    changed, state.pins.changed_tombstones = state.pins.changed_tombstones, set()
+    for some in _portions(changed, at_most):
         yield dict([_ends_entry(state, slot) for slot in some])
 
 
@@ -178,7 +186,7 @@ def _encode_detailed(message: DetailedMessage) -> bytes:
 
 
 def restore(state: State, entries: dict[bytes, bytes]) -> None:
-    """Put *entries* into the empty *state*. They are of `pages`, `particulars` and `rest`. Raises `BadCheckpoint`."""
+    """Put *entries*, of the functions above, into the empty *state*. Raises `BadCheckpoint`."""
     for key, value in entries.items():
         body, number = unsealed(key, value), int.from_bytes(key[1:], "big")
         if key[:1] == b"p":

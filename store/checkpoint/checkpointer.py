@@ -126,6 +126,7 @@ class Checkpointer:
         yield from checkpoint.particulars(state, _STEP_DETAILED)
         state.cuts.forget(self._swept)
         yield checkpoint.rest(state)
+        yield from checkpoint.ends(state, _STEP_DETAILED)
 
     def _take_some(self) -> None:
         assert self._portions is not None

@@ -67,7 +67,6 @@ def _settle_detailed(state: State, message_id: int, is_added: IsAdded) -> None:
     state.changed_detailed.add(message_id)
     if not message.queues and not is_added(message_id):
         del state.detailed[message_id]
-        pins.end_once(cut.lsn, message.start)
         for lsn, size_bytes in message.records():
             pins.release(lsn, size_bytes)
 

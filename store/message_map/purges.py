@@ -85,10 +85,6 @@ class PurgeMarks:
         cut = self.unswept.get(queue_id)
         return cut is not None and lsn in (cut.lsn, *(one.lsn for one in cut.before))
 
-    def is_held(self, lsn: int) -> bool:
-        """Return whether the log must keep the purge record at *lsn* until the sweep ends."""
-        return lsn in self._held
-
     def swept(self, queue_id: int) -> list[PurgeMark]:
         """Record that all messages of the newest purge are processed; return purges whose records are not needed."""
         cut = self._swept[queue_id] = self.unswept.pop(queue_id)

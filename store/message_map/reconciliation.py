@@ -24,12 +24,13 @@ def reconcile(state: State, slots: Mapping[int, int]) -> dict[int, int]:
     _drop_detailed(state, slots)
     _sort_pages(state)
     state.outcomes.finish(slots)
+    _end_replaced(state)
     sweep_all(state, state.outcomes.adds().__contains__)
     messages, state.queue_bytes = totals_by_queue(state)
-    for lsn in state.unknown_ends:
+    for ending in {state.slot_of(lsn) for lsn in state.unknown_ends}:
         for slot in slots:
-            if slot < state.slot_of(lsn):
-                state.pins.end_once(lsn, state.start_of(slot))
+            if slot < ending:
+                state.pins.end_once(state.start_of(ending), state.start_of(slot))
     state.pins.begin(slots, _live_records(state))
     return messages
 
@@ -60,6 +61,16 @@ def _drop_detailed(state: State, slots: Mapping[int, int]) -> None:
             del message.queues[queue_id]
         if left:
             state.changed_detailed.add(message_id)
+
+
+def _end_replaced(state: State) -> None:
+    """Note which purges ended places that their messages got anew: `sweep_all` sees only the newest place."""
+    for queue_id, message_id, position, lsn in state.replaced:
+        cut = state.cuts.unswept.get(queue_id)
+        taker = None if cut is None else cut.taker(message_id, position)
+        if taker is not None:
+            state.pins.end_once(taker.lsn, lsn)
+    state.replaced.clear()
 
 
 def _sort_pages(state: State) -> None:

@@ -65,9 +65,11 @@ class State:
         self.out_of_order: set[int] = set()
         """In recovery: slots whose page has messages out of order, because their transaction was committed later."""
         self.restored_lsn = 0
-        """In recovery: the LSN from which the log is replayed behind a checkpoint, or 0."""
+        """The LSN from which recovery replayed the log behind a checkpoint; 0 without a checkpoint."""
         self.unknown_ends: set[int] = set()
         """In recovery: copies of purge records that may end records in any older slot."""
+        self.replaced: list[tuple[int, int, int, int]] = []
+        """In recovery: queue, message, position and LSN of places that the message left before it got the known one."""
         self._shared: dict[Plain, Plain] = {}  # the same number is one object for all messages that have it
 
     # ---- effects of records ---------------------------------------------------------------------------------------
@@ -146,8 +148,11 @@ class State:
         if source:
             self.pins.supersede(lsn, source)
         message = self.particulars(message_id)
-        if queue_id not in message.queues:
+        at = message.queues.get(queue_id)
+        if at is None:
             self._count(queue_id, message.content_bytes)
+        elif at[0] != position:
+            self.replaced.append((queue_id, message_id, *at))
         message.queues[queue_id] = (position, lsn)
 
     def dequeued(self, lsn: int, message_id: int, queue_id: int, given_lsn: int) -> None:
@@ -158,6 +163,8 @@ class State:
         message = self.particulars(message_id)
         at = message.queues.get(queue_id)
         if at is not None and at[1] <= given_lsn:
+            if at[1] < given_lsn:
+                self.replaced.append((queue_id, message_id, *at))
             self.leave_queue(message, queue_id)
             if at[1] != message.start:
                 self.pins.release(at[1], HEAD_BYTES)
@@ -230,7 +237,7 @@ class State:
             ends = [*self.pins.tombstones.get(self.slot_of(source_lsn), ())]
             for ended in ends:
                 self.pins.end_once(cut.lsn, self.start_of(ended))
-            is_known = self.cuts.is_held(source_lsn) or (ends and source_lsn < self.restored_lsn)
+            is_known = self.cuts.is_kept(cut.queue_id, source_lsn) or (bool(ends) and source_lsn < self.restored_lsn)
             if self.restored_lsn and (source_lsn in self.unknown_ends or not is_known):
                 self.unknown_ends.add(cut.lsn)
         self.pins.hold(cut.lsn, cut.size_bytes)

@@ -185,7 +185,7 @@ def test_a_step_takes_so_much_at_most() -> None:
     state = store.state
     state.change_all()
     state.pins.changed_tombstones.update(range(1000, 3500))
-    portions = list(checkpoint.particulars(state, 1000))
+    portions = [*checkpoint.particulars(state, 1000), *checkpoint.ends(state, 1000)]
     assert [len(portion) for portion in portions] == [1000] * 7 + [500]
     assert {key[:1] for portion in portions[:5] for key in portion} == {b"o"}
     assert state.changed_detailed == state.pins.changed_tombstones == set()

@@ -24,7 +24,7 @@ from cairnmq.store.message_map.state import FLAG_ENQUEUE, State
 from tests.harness.checkpoints import MemoryCheckpoint
 from tests.harness.journal.logs import read_all
 from tests.harness.recovery.world import MemoryWiring
-from tests.harness.store.stores import NOW_US, Disk, put, queue, shown
+from tests.harness.store.stores import NOW_US, Disk, come_to_rest, put, queue, shown
 from tests.harness.thorough import amount
 
 SMALL = 8192
@@ -387,6 +387,84 @@ def test_history_agrees_with_model(seed: int, monkeypatch: pytest.MonkeyPatch) -
             assert shown(store) == {number: ids for number, ids in model.items() if ids}
     store.kick()
     assert shown(store) == {number: ids for number, ids in model.items() if ids}
+
+
+@pytest.mark.parametrize("checkpoint_bytes", [0, 1 << 40])
+def test_purge_stays_although_the_message_was_enqueued_again(checkpoint_bytes: int) -> None:
+    """A recovery between the second enqueue and the dequeue still knows what the purge ended the first time."""
+    small = Small(checkpoint_bytes=checkpoint_bytes)
+    store = small.store
+    a, b, c = (queue(store, name) for name in "abc")
+    message_id = put(store, a, bytes(3000))
+    store.enqueue(message_id, b, NOW_US)
+    fill(store, c, 2)
+    store.purge(a, NOW_US)
+    store.kick()
+    come_to_rest(store)
+    fill(store, c, 4)
+    store.enqueue(message_id, a, NOW_US)
+    fill(store, c, 6)
+    store = small.killed()
+    fill(store, c, 7)
+    come_to_rest(store)
+    store.dequeue(message_id, a, NOW_US)
+    fill(store, c, store.journal.next_lsn // SMALL + 3)
+    come_to_rest(store)
+    assert shown(store) == {b: [message_id]}
+    if small.checkpoint is not None:
+        small.checkpoint.entries = None
+    assert shown(small.killed()) == {b: [message_id]}
+
+
+def fill(store: JournalStore, queue_id: int, slot: int) -> None:
+    """Enqueue and dequeue messages until the log reaches *slot*."""
+    while store.journal.next_lsn // SMALL < slot:
+        store.dequeue(put(store, queue_id, bytes(1000)), queue_id, NOW_US)
+        store.kick()
+
+
+def test_checkpoint_has_the_purge_or_what_it_ended() -> None:
+    """While a checkpoint is taken, a purge is swept, and a second one makes it needless."""
+    small = Small(checkpoint_bytes=1 << 40)
+    store = small.store
+    a, b, c = (queue(store, name) for name in "abc")
+    put(store, a, bytes(100))
+    kept = [put(store, b, bytes(6000))]
+    fill(store, c, 2)
+    other = put(store, c, bytes(10))
+    store.run_inline(lambda lsn: None)  # nothing is swept
+    store.purge(a, NOW_US)
+    fill(store, c, 3)
+    store.dequeue(other, c, NOW_US)
+    fill(store, c, 4)
+    kept.append(put(store, b, bytes(6000)))
+    store.kick()
+    assert small.checkpoint is not None
+    taking = checkpointing.Checkpointer(small.checkpoint, store.state, store.journal, ManualClock(), 1, is_good=False)
+    taking.step()
+    taking.step()  # the pages
+    taking.step()  # with particulars
+    sweep(store)
+    fill(store, c, 6)
+    store.purge(a, NOW_US)
+    sweep(store)
+    store.run_inline(store.became_durable)
+    while not taking.taken:
+        store.kick()
+        taking.step()
+    for slot in (9, 10):
+        fill(store, c, slot)
+        come_to_rest(store)
+    store = small.killed()
+    fill(store, c, store.journal.next_lsn // SMALL + 2)
+    come_to_rest(store)
+    small.checkpoint.entries = None
+    assert shown(small.killed()) == {b: kept}
+
+
+def sweep(store: JournalStore) -> None:
+    while not store.places.sweep_some():
+        pass
 
 
 def test_copy_of_an_unknown_purge_ends_records_in_all_older_slots() -> None:
