@@ -24,7 +24,6 @@ from ...base.errors import CairnError
 from ..contents.ports import LinkErrors
 from ..kernel.context import CoreContext
 from ..kernel.loader import BATCH_BYTES, BEGINNING_BYTES, Loaded
-from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Page
 from ..messages.entry import Entry, HeldContent
 from ..queues.queue import Queue
@@ -56,13 +55,13 @@ class SelectorFilter:
     """Applies a selector to entries; the beginnings of long messages are read for it."""
 
     def __init__(
-        self, core: CoreContext, selector: Selector, go_on: Callable[[], None], memory: QueueMemory | None
+        self, core: CoreContext, selector: Selector, go_on: Callable[[], None], queue: Queue | None
     ) -> None:
-        """*go_on* is called when something was read that was asked for, which is counted in *memory*.
+        """*go_on* is called when something was read that was asked for, which is counted in the memory of *queue*.
 
         Without it, messages are judged as they were sent, without their deliveries, and beginnings are read singly.
         """
-        self._memory = memory
+        self._queue = queue
         self._core = core
         self._selector = selector
         self._go_on = go_on
@@ -84,7 +83,7 @@ class SelectorFilter:
                 return False
             content = read
         assert isinstance(content, bytes)
-        if entry.previously_delivered and self._memory is not None:
+        if entry.previously_delivered and self._queue is not None:
             marked = entry.marked(content)
             assert isinstance(marked, bytes)
             content = marked
@@ -96,7 +95,7 @@ class SelectorFilter:
     def prepare(self, entries: Sequence[Entry]) -> None:
         """Load the missing contents of *entries*, the first of which is not ready."""
         ids = [entry.message_id for entry in entries if entry.content is None][:BEGINNINGS_AT_ONCE]
-        if self._memory is None or not self._memory.may_select():
+        if self._queue is None or not self._queue.memory.may_select():
             del ids[1:]
         self.reading = True
         self._count(len(ids) * BEGINNING_BYTES)
@@ -110,14 +109,21 @@ class SelectorFilter:
 
     def _count(self, size_bytes: int) -> None:
         """Count *size_bytes* in the memory budget for beginnings from now on."""
-        if self._memory is not None and size_bytes != self.read_bytes:
-            self._memory.count_read(size_bytes - self.read_bytes)
+        if self._queue is not None and size_bytes != self.read_bytes:
+            count_read(self._core, self._queue, size_bytes - self.read_bytes)
         self.read_bytes = size_bytes
 
     def close(self) -> None:
         """Forget what was read; it is read again if it is still needed."""
         self._read = {}
         self._count(0)
+
+
+def count_read(core: CoreContext, queue: Queue, size_bytes: int) -> None:
+    """Count memory that is read for a selector of *queue*; negative if it is released, for which others may wait."""
+    queue.memory.count_read(size_bytes)
+    if size_bytes < 0 and queue in core.memory.starved_selections:
+        core.schedule_dispatch(queue)
 
 
 def refuse(terminal: LinkErrors, queue_name: str, entry: Entry, error: OverBudget) -> None:
@@ -140,7 +146,7 @@ class FilteredConsumer(Consumer):
         selector: Selector,
         user: str = "",
     ) -> None:
-        self._judge = SelectorFilter(links.core, selector, self.look, queue.memory)
+        self._judge = SelectorFilter(links.core, selector, self.look, queue)
         self._seen = 0
         """The position up to which `ready` was looked through, and the backlog read."""
         self._waiting: deque[Entry] = deque()
@@ -240,12 +246,9 @@ class FilteredConsumer(Consumer):
 
     def _count_page(self, size_bytes: int) -> None:
         """Count *size_bytes* in the memory budget for the page from now on."""
-        if size_bytes == self._page_bytes:
-            return
-        self._queue.memory.count_read(size_bytes - self._page_bytes)
-        if size_bytes < self._page_bytes and self._queue in self._core.memory.starved_selections:
-            self._core.schedule_dispatch(self._queue)  # for others that wait to read
-        self._page_bytes = size_bytes
+        if size_bytes != self._page_bytes:
+            count_read(self._core, self._queue, size_bytes - self._page_bytes)
+            self._page_bytes = size_bytes
 
     def _busy(self) -> bool:
         return self._reading or self._judge.reading
@@ -291,7 +294,8 @@ class FilteredConsumer(Consumer):
     def _look_at_backlog(self) -> bool:
         """Start to read the next page of the backlog; return True at its end.
 
-        All messages before it have been judged, so beginnings that are left are of messages that others acquired.
+        All messages before it have been judged, so beginnings that are left are of messages that others acquired, or
+        that are not for this consumer.
         """
         self._judge.close()
         if self._seen + 1 < self._queue.contents.reader.end:
@@ -348,14 +352,14 @@ class FilteredBrowser(Browser):
     ) -> None:
         """*user*: the user whose turns the evaluation and the reading use."""
         super().__init__(core, terminal, queue, user)
-        self._judge = SelectorFilter(core, selector, self.look, queue.memory)
+        self._judge = SelectorFilter(core, selector, self.look, queue)
         self._posted = self._is_refused = False
 
     def look(self) -> None:
         if self._posted or self._is_refused or self._is_full or self._judge.reading or self not in self._queue.browsers:
             return
         is_over = self._send_portion()
-        if self.room() <= 0 and not self._queue.contents.memory.may_select():
+        if not self._page or (self.room() <= 0 and not self._queue.contents.memory.may_select()):
             self._judge.close()
         if is_over and self._draining and not self._reading and not self._judge.reading:
             self._draining = False
