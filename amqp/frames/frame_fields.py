@@ -321,11 +321,11 @@ def _check_type(what: str, wanted: Type, value: bytes) -> None:
     code = value[0]
     if code not in wanted.codes:
         raise Invalid(f"{what} is not a {wanted.name} but has the type code 0x{code:02x}")
-    if code in _STRING.codes:
+    if wanted is _STRING:
         try:
             content_of(value).decode()
         except UnicodeDecodeError as error:
-            raise Invalid(f"{what} is not UTF-8: {error}") from None
+            raise Invalid(f"{what} is not UTF-8, as strings must be: {error}") from None
     if code in (0xE0, 0xF0):
         width = 1 if code == 0xE0 else 4
         if value[1 + 2 * width] not in _SYMBOL.codes:

@@ -37,7 +37,7 @@ from tests.harness.router.raw import Raw, attach, begin, frame, opening, transfe
 UTF8 = Rule("1.6.20", "up to 2^8 - 1 octets worth of UTF-8 Unicode (with no byte order mark)")
 
 
-def no_utf8(encoded: bytes) -> bytes:
+def with_invalid_octets(encoded: bytes) -> bytes:
     """Return *encoded* with invalid octets in its string of two question marks."""
     assert b"\xa1\x02??" in encoded
     return encoded.replace(b"\xa1\x02??", b"\xa1\x02\xff\xfe")
@@ -55,7 +55,7 @@ def field_cases() -> Iterator[Case]:
                 wrong = (performative(name, {field: None}, channel=channel),)
                 yield Case(f"{name} without {field}", rule, wrong, scope_of(name, field), INVALID)
             if kind == "string":
-                wrong = (no_utf8(performative(name, {field: "??"})),)
+                wrong = (with_invalid_octets(performative(name, {field: "??"})),)
                 yield Case(f"{name} with {field} that is not UTF-8", UTF8, wrong, scope_of(name, field), INVALID)
 
 
@@ -155,7 +155,7 @@ STATE_CASES = [
     terminus_case("a target whose address is a number", "3.5.4", '<field name="address" type="*" requires="address"/>',
                   raw.TARGET, DOUBLE),
     Case("a target whose address is not UTF-8", UTF8,
-         (no_utf8(performative("attach", {"target": Described(Ulong(raw.TARGET), ["??"])})),), LINK, INVALID),
+         (with_invalid_octets(performative("attach", {"target": Described(Ulong(raw.TARGET), ["??"])})),), LINK, INVALID),
     terminus_case("a durability out of range", "3.5.5", '<choice name="unsettled-state" value="2"/>', raw.TARGET, "q",
                   Uint(3)),
     terminus_case("an unknown expiry-policy", "3.5.6", '<choice name="never" value="never"/>', raw.TARGET, "q", None,
