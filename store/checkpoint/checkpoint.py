@@ -109,8 +109,8 @@ def particulars(state: State, at_most: int) -> Iterator[Changes]:
 def ends(state: State, at_most: int) -> Iterator[Changes]:
     """Entries for the ends that changed until this begins, in portions of *at_most*.
 
-    To be taken last: if a purge is not among the purges of `rest`, all that it ended before must be here. What it ends
-    later was on its queue when the entries of the messages were taken.
+    To be taken last: what a purge ended is here if the purge is not in the entries of `rest`. Messages that it ends
+    later were on its queue when their entries were taken.
     """
     changed, state.pins.changed_tombstones = state.pins.changed_tombstones, set()
     for some in _portions(changed, at_most):
