@@ -20,9 +20,7 @@ from .retention_leases import DIRECTORY as BOOKMARKS
 log = logging.getLogger(__name__)
 _HOLD_BROKEN = {"event": "disk.hold-broken"}
 
-OWN_NAMES = frozenset(
-    {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES}
-)
+OWN_NAMES = frozenset({JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES})
 """The names that may occur in a store directory."""
 
 

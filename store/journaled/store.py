@@ -220,9 +220,7 @@ class JournalStore(WiringCalls):
             return
         for at in range(0, len(message_ids), MOST_MESSAGES):
             some = message_ids[at : at + MOST_MESSAGES]
-            self.journal.append_hint(
-                _ACQUIRE, encode(taker, some), time_us=time_us, queue_id=queue_id, extra=len(some)
-            )
+            self.journal.append_hint(_ACQUIRE, encode(taker, some), time_us=time_us, queue_id=queue_id, extra=len(some))
 
     def write_notes(self) -> None:
         """Request durability, even if only notes were recorded."""

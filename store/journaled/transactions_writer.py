@@ -174,9 +174,7 @@ class TransactionsWriter:
                         transaction.message_ids.append(operation.message_id)
                     lsns.append(self._places.enqueue(operation.message_id, queue_id, time_us, txn_id))
                 elif isinstance(operation, Dequeue):
-                    lsns.append(
-                        self._places.dequeue(operation.message_id, queue_id, time_us, operation.reason, txn_id)
-                    )
+                    lsns.append(self._places.dequeue(operation.message_id, queue_id, time_us, operation.reason, txn_id))
         return lsns
 
     def _put(self, queue_id: int, contents: list[bytes], txn_id: int, time_us: int) -> list[int]:
