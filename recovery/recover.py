@@ -134,6 +134,8 @@ def recover(
             if unusable and not created:
                 log.remarks.append(f"the checkpoint was not used: {unusable}; the whole log was read")
         wiring.migrate()  # only now: what is refused is not changed
+        if checkpoint is not None and unusable:
+            checkpoint.discard()  # a replay of the whole log may attribute ended records to other purges
         store = JournalStore(wiring, RecoveredLog(journal, state, checkpointing, bookmarks), release)
         discarded = store.discard_unfinished(clock.wall_us())
         expunged = expunge_going(store, on_queue, clock.wall_us())

@@ -23,10 +23,7 @@ def read_checkpoint(file: CheckpointFile, reader: LogReader) -> tuple[checkpoint
 
 
 def resume(state: State, file: CheckpointFile, reader: LogReader) -> str | None:
-    """Fill *state* from a checkpoint, and let *reader* resume behind it; or return the reason, and change neither.
-
-    An unusable checkpoint is not an error. It stays until the next one replaces it: a refused start changes nothing.
-    """
+    """Fill *state* from a checkpoint, and let *reader* resume behind it; or return why it can't be used."""
     try:
         meta, known = read_checkpoint(file, reader)
         if not reader.resume_after(meta.block_lsn, meta.block_crc):

@@ -21,6 +21,9 @@ from typing import Protocol
 import lmdb
 from crc32c import crc32c
 
+from ...base.disk.real import RealDirectory
+from ...base.errors import DiskError
+
 Entry = tuple[bytes, bytes]
 """A key and a value."""
 _FIRST_MAP_BYTES = 64 << 20
@@ -52,7 +55,7 @@ class CheckpointFile(Protocol):
         """
 
     def discard(self) -> None:
-        """Remove it all."""
+        """Remove it all, durably."""
 
 
 def sealed(key: bytes, body: bytes) -> bytes:
@@ -120,7 +123,10 @@ class LmdbFile:
             raise BadCheckpoint(f"it can't be written ({error})") from error
 
     def discard(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        if os.path.lexists(self.path):
+            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(DiskError):
+                RealDirectory(os.path.dirname(os.path.abspath(self.path))).sync()
 
     def _opened(self) -> lmdb.Environment:
         os.makedirs(self.path, mode=0o700, exist_ok=True)

@@ -37,3 +37,4 @@ class MemoryCheckpoint:
 
     def discard(self) -> None:
         self.entries = None
+        self.commits.clear()

@@ -15,6 +15,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import recover
 from cairnmq.store.checkpoint import checkpointer as checkpointing
+from cairnmq.store.checkpoint.checkpoint_file import BadCheckpoint
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import TxState
 from cairnmq.store.journaled.store import JournalStore
@@ -460,6 +461,53 @@ def test_checkpoint_has_the_purge_or_what_it_ended() -> None:
     come_to_rest(store)
     small.checkpoint.entries = None
     assert shown(small.killed()) == {b: kept}
+
+
+def test_checkpoint_from_before_a_complete_replay_is_not_used_after_it() -> None:
+    """The checkpoint could not be read once: the whole log was replayed, which attributes the end to another purge."""
+    small = Small(checkpoint_bytes=1 << 40)
+    store = small.store
+    a, b, c = (queue(store, name) for name in "abc")
+    put(store, a, bytes(100))
+    kept = [put(store, b, bytes(6000))]
+    fill(store, c, 2)
+    store.purge(a, NOW_US)
+    rest(store)
+    fill(store, c, 4)
+    other = put(store, c, bytes(5000))
+    put(store, a, bytes(10))
+    store.purge(a, NOW_US)
+    rest(store)
+    fill(store, c, 6)
+    rest(store)
+    kept.append(put(store, b, bytes(3000)))
+    store.kick()
+    assert store.checkpointing is not None
+    assert small.checkpoint is not None
+    store.checkpointing.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small.checkpoint, "load", unreadable)
+        store = small.killed()
+    fill(store, c, store.journal.next_lsn // SMALL + 2)
+    store = small.killed()
+    store.dequeue(other, c, NOW_US)
+    fill(store, c, store.journal.next_lsn // SMALL + 3)
+    rest(store)
+    small.checkpoint.entries = None
+    assert shown(small.killed()) == {b: kept}
+
+
+def unreadable() -> dict[bytes, bytes]:
+    raise BadCheckpoint("the process that looks through it could not be started")
+
+
+def rest(store: JournalStore) -> None:
+    """Make everything durable, and finish sweeps and compaction."""
+    for _ in range(6):
+        store.write_notes()
+        store.became_durable(store.durable_lsn)
+    sweep(store)
+    come_to_rest(store)
 
 
 def sweep(store: JournalStore) -> None:
