@@ -424,14 +424,20 @@ def fill(store: JournalStore, queue_id: int, slot: int) -> None:
         store.kick()
 
 
+def with_message_to_purge(store: JournalStore) -> tuple[list[int], list[int]]:
+    """Return three queues, and the only message of the second; the first has one, too, and the log is in slot 2."""
+    a, b, c = queues = [queue(store, name) for name in "abc"]
+    put(store, a, bytes(100))
+    kept = [put(store, b, bytes(6000))]
+    fill(store, c, 2)
+    return queues, kept
+
+
 def test_checkpoint_has_the_purge_or_what_it_ended() -> None:
     """While a checkpoint is taken, a purge is swept, and a second one makes it needless."""
     small = Small(checkpoint_bytes=1 << 40)
     store = small.store
-    a, b, c = (queue(store, name) for name in "abc")
-    put(store, a, bytes(100))
-    kept = [put(store, b, bytes(6000))]
-    fill(store, c, 2)
+    (a, b, c), kept = with_message_to_purge(store)
     other = put(store, c, bytes(10))
     store.run_inline(lambda lsn: None)  # nothing is swept
     store.purge(a, NOW_US)
@@ -467,10 +473,7 @@ def test_checkpoint_from_before_a_complete_replay_is_not_used_after_it() -> None
     """The checkpoint could not be read once: the whole log was replayed, which attributes the end to another purge."""
     small = Small(checkpoint_bytes=1 << 40)
     store = small.store
-    a, b, c = (queue(store, name) for name in "abc")
-    put(store, a, bytes(100))
-    kept = [put(store, b, bytes(6000))]
-    fill(store, c, 2)
+    (a, b, c), kept = with_message_to_purge(store)
     store.purge(a, NOW_US)
     rest(store)
     fill(store, c, 4)
