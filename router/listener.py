@@ -7,9 +7,9 @@ import socket
 from collections import OrderedDict
 from errno import EADDRINUSE
 
+from ..base.accounts.networks import network_of
 from ..base.errors import CairnError
 from .admission.admission import HostPort
-from .admission.openings import network_of
 
 log = logging.getLogger(__name__)
 

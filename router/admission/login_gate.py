@@ -1,10 +1,4 @@
-"""Limits logins: which of them are checked, and how many at a time. Shared by all workers; any thread.
-
-Hashing a password takes milliseconds, on purpose, so one thread does it for all connections, and another one looks up
-users, so that SCRAM waits for no hash. Addresses take turns; the addresses of an IPv6 /64 count as one. After failures
-the next login of the same address or name is delayed, each time for longer (`Guesses`). The number of waiting logins is
-limited, and closed connections free their places.
-"""
+"""The gate of logins and of the connections of each user. Shared by all workers; any thread."""
 
 from __future__ import annotations
 
@@ -19,10 +13,8 @@ from ...amqp.sasl.server import Check, Login
 from ...amqp.sasl.server_handshake import ServerHandshake
 from ...base.accounts.audit import CREDENTIALS, Audit, LoginFailure
 from ...base.accounts.audit import Login as LoggedIn
+from ...base.accounts.login_turns import LoginTurns
 from ...base.clock import Clock, SystemClock
-from .clerks import Clerk
-from .guesses import Guesses
-from .openings import network_of
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +45,7 @@ class LoginGate:
         self.most_per_user = most_per_user
         self._lock = threading.Lock()
         self._there: Counter[str] = Counter()
-        self._guesses = Guesses(clock or SystemClock())
-        self._hashes = Clerk("cairnmq-login", MOST_WAITING)
-        self._lookups = Clerk("cairnmq-lookup", MOST_WAITING)
+        self._turns = LoginTurns(clock or SystemClock(), MOST_WAITING)
 
     def start(self, post: Callable[..., None]) -> None:
         """*post* runs an action on the core. Called before the first login."""
@@ -70,19 +60,8 @@ class LoginGate:
 
         *peer*: host and port of the client. *then* gets `BUSY` if the login has to yield to others later.
         """
-        address = _host_of(peer)
-        is_trusted = self._guesses.is_trusted(address, check.user)
-        owner = f"{address} {check.user}" if is_trusted else address
-        clerk = self._hashes if check.is_hash else self._lookups
-        delay_s = self._guesses.delay_s(address, check.user) if check.user else 0.0
-        return clerk.submit(
-            owner,
-            partial(self._run, check, wanted, then),
-            delay_s,
-            is_trusted=is_trusted,
-            is_wanted=wanted,
-            refused=partial(self._post, then, BUSY),
-        )
+        run, refused = partial(self._run, check, wanted, then), partial(self._post, then, BUSY)
+        return self._turns.submit(_host_of(peer), check.user, run, wanted, refused, is_hash=check.is_hash)
 
     def _run(self, check: Check, wanted: Callable[[], bool], then: Callable[[Any], None]) -> None:
         found = None
@@ -97,13 +76,13 @@ class LoginGate:
     def login_failed(self, failure: LoginFailure) -> None:
         """Record a failed login. Every failed login, of any mechanism and for any reason, calls this method."""
         if failure.reason == CREDENTIALS:
-            self._guesses.failed(_host_of(failure.address), failure.user)
+            self._turns.failed(_host_of(failure.address), failure.user)
         self._audit.login_failed(failure)
 
     def logged_in(self, login: LoggedIn) -> None:
         """Note a login that succeeded."""
         if login.user:
-            self._guesses.succeeded(_host_of(login.address), login.user)
+            self._turns.succeeded(_host_of(login.address), login.user)
         self._audit.logged_in(login)
 
     def enter(self, user: str, most: int = 0) -> str:
@@ -130,9 +109,8 @@ class LoginGate:
 
     def stop(self) -> None:
         """Stop: waiting logins are abandoned."""
-        self._hashes.stop()
-        self._lookups.stop()
+        self._turns.stop()
 
 
 def _host_of(peer: str) -> str:
-    return network_of(peer.rpartition(":")[0])
+    return peer.rpartition(":")[0]

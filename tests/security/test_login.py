@@ -336,7 +336,7 @@ def test_a_delayed_login_yields_to_other_addresses(
     monkeypatch.setattr(gate, "MOST_WAITING", 8)  # six delayed untrusted logins, two per address
     monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)
     for name, value in (("FREE_FAILURES", 0), ("FIRST_DELAY_S", 600.0), ("MOST_DELAY_S", 600.0)):
-        monkeypatch.setattr(f"cairnmq.router.admission.guesses.{name}", value)
+        monkeypatch.setattr(f"cairnmq.base.accounts.guesses.{name}", value)
     broker = start_broker(users_file=users_file, insecure_auth=True)
 
     def begun(address: int) -> Wire:

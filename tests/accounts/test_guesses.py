@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from cairnmq.amqp.sasl.server import Check, Login
 from cairnmq.base.accounts.audit import CREDENTIALS, LoginFailure
 from cairnmq.base.accounts.audit import Login as LoggedIn
-from cairnmq.base.clock import Clock
-from cairnmq.router.admission.clerks import Clerk
-from cairnmq.router.admission.guesses import (
+from cairnmq.base.accounts.clerks import Clerk
+from cairnmq.base.accounts.guesses import (
     FORGET_S,
     FREE_FAILURES,
     MOST_DELAY_S,
@@ -22,8 +21,9 @@ from cairnmq.router.admission.guesses import (
     MOST_TRUSTED_DELAY_S,
     Guesses,
 )
+from cairnmq.base.accounts.networks import network_of
+from cairnmq.base.clock import Clock
 from cairnmq.router.admission.login_gate import BUSY, LoginGate
-from cairnmq.router.admission.openings import network_of
 
 WAIT_S = 180.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from ...base.clock import Clock
+from ..clock import Clock
 
 FREE_FAILURES = 5
 """Failures that cost nothing: users mistype."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 
-from ...base.callbacks import ignore
+from ..callbacks import ignore
 
 Job = Callable[[], None]
 
