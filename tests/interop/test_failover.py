@@ -77,12 +77,6 @@ def rhea_promise_client(rhea: Program) -> Program:
 
 
 @pytest.fixture
-def rabbitmq_client() -> Program:
-    pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install '.[interop]'")
-    return [sys.executable, str(HERE / "failover_rabbitmq.py")], {}
-
-
-@pytest.fixture
 def azure_client() -> Program:
     pytest.importorskip("azure.servicebus._pyamqp", reason="pip install '.[interop]'")
     return [sys.executable, str(HERE / "failover_azure.py")], {}
@@ -93,7 +87,6 @@ def azure_client() -> Program:
         "cpp",
         pytest.param("rhea", marks=pytest.mark.interop),
         pytest.param("rhea_promise", marks=pytest.mark.interop),
-        "rabbitmq",
         "azure",
     ]
 )
@@ -104,8 +97,8 @@ def client(request: pytest.FixtureRequest) -> Program:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """Return the address of the test's own queue in the form of RabbitMQ's client."""
-    return f"/queues/{request.node.name}"
+    """Return the address of the test's own queue."""
+    return str(request.node.name)
 
 
 @contextmanager
@@ -141,11 +134,8 @@ def sent_away(life: RealScenario) -> list[str]:
 
 
 def numbered(numbers: range) -> list[Message]:
-    """Return messages with these numbers as IDs, and with annotations, which RabbitMQ's client requires."""
-    return [
-        Message(id=number, durable=True, first_acquirer=True, body=b"", annotations={"x-opt-n": number})
-        for number in numbers
-    ]
+    """Return messages with these numbers as IDs."""
+    return [Message(id=number, durable=True, first_acquirer=True, body=b"") for number in numbers]
 
 
 def sends(life: RealScenario, program: Program, queue: str, known: int) -> None:

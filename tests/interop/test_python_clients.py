@@ -1,12 +1,11 @@
 """Tests of Python clients from the vendors of other brokers, as far as they work with this broker.
 
-RabbitMQ's client checks the product name, which is disabled here, and declares queues by RabbitMQ's management
-node, which is not used; Azure's protocol layer is used without its token exchange (docs/decisions/0025-interop.md).
+RabbitMQ's client refuses all products but RabbitMQ. Azure's protocol layer is used without its token exchange
+(docs/decisions/0025-interop.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,57 +17,14 @@ from tests.harness.process import BrokerProcess
 COUNT = 20
 
 
-class Enough(Exception):
-    """Exception that ends a consumer after the last message."""
-
-
-@pytest.fixture
-def rabbit(running: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def test_rabbitmq_refuses_every_broker_but_its_own(running: BrokerProcess) -> None:
+    # U2, C1: unmodified, the client ends the connection; docs/reference/clients.md states this
     client = pytest.importorskip("rabbitmq_amqp_python_client", reason="pip install '.[interop]'")
-    kind = pytest.importorskip("rabbitmq_amqp_python_client.connection").Connection
-    monkeypatch.setattr(kind, "_validate_server_properties", lambda self: None)
+    refusal = pytest.importorskip("rabbitmq_amqp_python_client.exceptions").ValidationCodeException
     environment = client.Environment(uri=f"amqp://guest:guest@127.0.0.1:{running.port}/")
-    connection = environment.connection()
-    connection.dial()
-    yield client, connection
-    connection.close()
+    with pytest.raises(refusal, match="Connection to non-RabbitMQ server detected"):
+        environment.connection().dial()
     environment.close()
-
-
-def test_rabbitmq_publishes(rabbit: Any, peer: Peer) -> None:
-    # B2.6: sent to an address in RabbitMQ's format, which is a queue name here
-    client, connection = rabbit
-    publisher = connection.publisher(destination="/queues/published")
-    for number in range(COUNT):
-        status = publisher.publish(client.Message(body=client.Converter.string_to_bytes(f"{number}")))
-        assert status.remote_state == client.OutcomeState.ACCEPTED
-    publisher.close()
-    received = peer.take(peer.receiver("/queues/published", COUNT), COUNT)
-    assert [message.body for message in received] == [b"%d" % number for number in range(COUNT)]
-    assert all(message.message.durable for message in received)
-
-
-def test_rabbitmq_consumes(rabbit: Any, peer: Peer) -> None:
-    """RabbitMQ's consumer receives messages with annotations, which it requires."""
-    # B2.6
-    client, connection = rabbit
-    messages = [Message(body=b"%d" % n, durable=True, inferred=True, annotations={"x-opt-n": n}) for n in range(COUNT)]
-    peer.send(peer.sender("/queues/consumed"), *messages)
-    seen: list[bytes] = []
-
-    base: Any = client.AMQPMessagingHandler
-
-    class Handler(base):  # type: ignore[misc]
-        def on_amqp_message(self, event: Any) -> None:
-            seen.append(bytes(event.message.body))
-            self.delivery_context.accept(event)
-            if len(seen) == COUNT:
-                raise Enough
-
-    consumer = connection.consumer("/queues/consumed", message_handler=Handler())
-    with pytest.raises(Enough):
-        consumer.run()
-    assert seen == [b"%d" % number for number in range(COUNT)]
 
 
 @pytest.fixture

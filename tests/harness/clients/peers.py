@@ -335,15 +335,15 @@ class Handling(MessagingHandler):  # type: ignore[misc]
     def on_sendable(self, event: Any) -> None:
         while event.sender.credit and self.to_send:
             event.sender.send(self.to_send.pop(0))
-        self._look()
+        self.look()
 
     def on_message(self, event: Any) -> None:
         self.messages.append(event.message)
-        self._look()
+        self.look()
 
     def on_accepted(self, event: Any) -> None:
         self.outcomes.append(event.delivery.remote_state)
-        self._look()
+        self.look()
 
     def on_rejected(self, event: Any) -> None:
         self.on_accepted(event)
@@ -352,6 +352,6 @@ class Handling(MessagingHandler):  # type: ignore[misc]
         self.error = event.link.remote_condition
         event.connection.close()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         if self._done(self):
             self.connection.close()
