@@ -61,6 +61,7 @@ def open_sql_store(
 def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tuple[SqlStore, SqlReport]:
     """Return the store that is in *databases*, locked by *place*; see `open_sql_store`."""
     begun_s = clock.monotonic_s()
+    place.lock.guard()
     wiring = Wiring(databases.writing, place.sync)
     if place.was_there and not wiring.is_identified():
         remedy = f"restore it from a backup; if nothing was ever stored there, remove {place.path}"
@@ -70,7 +71,7 @@ def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tupl
     next_lsn, life = _begin_life(databases)
     place.sync()
     maps, found = _read(databases)
-    store = SqlStore(wiring, databases, maps, found, next_lsn, life, place.close)
+    store = SqlStore(wiring, databases, maps, found, next_lsn, life, place)
     messages = len(maps.messages)
     on_queue = {queue_id: len(ids) for queue_id, ids in maps.queues.items()}
     homeless = store.keep_homeless(on_queue)

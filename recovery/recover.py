@@ -28,6 +28,7 @@ from ..store.checkpoint.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpoint.checkpointer import Checkpointer
 from ..store.contract.options import Progress, StoreOptions
 from ..store.directory.kind import JOURNAL, refuse_other_kind, refuse_sql
+from ..store.directory.lock import StoreLock
 from ..store.journaled.directory import StoreDirectory
 from ..store.journaled.recovered_log import RecoveredLog
 from ..store.journaled.retention_leases import Bookmarks
@@ -65,7 +66,8 @@ def open_store(
         if options.connect is not None:
             refuse_sql(wiring.database)
         store, report = recover(
-            place.journal, wiring, clock, options, place.close, progress, checkpoint, place, SYNCERS, Bookmarks(path)
+            place.journal, wiring, clock, options, place.close, progress, checkpoint, place, SYNCERS, Bookmarks(path),
+            place.lock,
         )
         if options.connect is not None:
             with abandoned_on_failure(store.journal):
@@ -85,15 +87,18 @@ def recover(
     holds: Holds | None = None,
     syncers: int = 0,
     bookmarks: Bookmarks | None = None,
+    lock: StoreLock | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
     """Return the store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
     *checkpoint* spares reading the log from its base, if it can be used. *holds*: reports whether a reader
     relies on the containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read
-    history.
+    history. *lock*: it guards the files that are there after opening.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
+    if lock is not None:
+        lock.guard()
     state = State(container_bytes)
     replay = Replay(state, directory.path, container_bytes)
     unusable: str | None = None
@@ -120,6 +125,7 @@ def recover(
             max_write_buffers=options.max_write_buffers, archive=_archive_directory(options.archive_dir, directory),
             archive_limits=options.archive_limits, holds=holds, keeper=bookmarks, syncers=syncers,
             reserve_bytes=options.reserve_bytes, block_flags=ACQUISITIONS if options.acquisitions else 0,
+            misplaced=(lambda: "") if lock is None else lock.misplaced,
         )  # fmt: skip
     except CorruptJournal as error:
         raise explained(error, directory, wiring.queue_names()) from None

@@ -60,10 +60,10 @@ class Target:
             make_private_directories(self.own)
         for directory in (self.path, os.path.dirname(self.path)):
             RealDirectory(directory).sync()
-        fd = lock_file(os.path.join(self.own, "lock"))
-        if fd is None:
+        lock = lock_file(os.path.join(self.own, "lock"))
+        if lock is None:
             raise StoreInUse(self.path, "another export is writing there", "wait for it, or name another one")
-        self._lock_fd = fd
+        self._lock = lock
         try:
             self.identity = _identity(place)
         except BaseException:
@@ -89,7 +89,7 @@ class Target:
                 raise ForeignStore(self.path, reason, f"leave that out, or {_ANOTHER}")
 
     def close(self) -> None:
-        os.close(self._lock_fd)
+        self._lock.close()
 
 
 def check_fits(path: str, kind: str) -> None:

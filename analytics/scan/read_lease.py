@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ...base.errors import DiskError
-from ...store.contract.layout import LOCK_NAME
 from ...store.directory.hold import Hold
-from ...store.directory.lock import is_locked
+from ...store.directory.lock import is_in_use
 from .files import store_of
 
 
@@ -49,4 +47,4 @@ def held_store(store: str) -> Iterator[Callable[[], None]]:
 
 def hold_of(store: str) -> Hold | None:
     """A hold of *store*, to be ended; None if no broker is at work on it. Raises `DiskError` if it can't be held."""
-    return Hold(store) if is_locked(os.path.join(store, LOCK_NAME)) else None
+    return Hold(store) if is_in_use(store) else None

@@ -46,10 +46,10 @@ class SidecarKeeper:
         journal = open_journal(store, archive=archive)
         self.folder = Folder(directory, journal.log.uuid, create=True)
         path = os.path.join(directory, LOCK_NAME)
-        fd = lock_file(path)
-        if fd is None:
+        lock = lock_file(path)
+        if lock is None:
             raise StoreInUse(path, "another process makes these sidecars", "stop it, or name another directory")
-        self._lock_fd = fd
+        self._lock = lock
         self.folder.tidy()
         self.wait_s = LOOK_S
         """The waiting time before the next step."""
@@ -77,7 +77,7 @@ class SidecarKeeper:
         return made
 
     def close(self) -> None:
-        os.close(self._lock_fd)
+        self._lock.close()
 
     def _make(self, journal: Journal, pieces: list[LogPiece]) -> int:
         """One sidecar of all of them, or of each that is still there one; how many containers have one now."""

@@ -80,7 +80,8 @@ class RealFile:
             flags |= os.O_NOFOLLOW
         try:
             self._fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)  # a pipe would wait for its other end
-            mode = os.fstat(self._fd).st_mode
+            found = os.fstat(self._fd)
+            mode, self._identity = found.st_mode, (found.st_dev, found.st_ino)
         except OSError as error:
             self.close()  # the disk may fail between the two
             if error.errno in (errno.EISDIR, errno.ENXIO):
@@ -140,9 +141,10 @@ class RealFile:
 
     def is_in_place(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+            found = os.stat(self._path)
         except OSError:
             return False
+        return (found.st_dev, found.st_ino) == self._identity
 
     def close(self) -> None:
         if self._fd >= 0:

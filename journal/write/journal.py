@@ -68,11 +68,12 @@ class Journal:
         max_write_buffers: int,
         syncers: int = 0,
         block_flags: int = 0,
+        misplaced: Callable[[], str] = lambda: "",
     ) -> None:
         """Start writing in the empty *slot*, behind the block at *prev_lsn*.
 
         *slots*: those of the log so far, ascending, each to the last block before it. *syncers*: see `Writing`.
-        *block_flags*: the flags of each block.
+        *block_flags*: the flags of each block. *misplaced*: see `LogWriter`.
         """
         self.pool = pool
         self.container_bytes = pool.container_bytes
@@ -84,7 +85,8 @@ class Journal:
         self.most_payload_bytes = min(MAX_PAYLOAD_BYTES, self.container_bytes - DATA_OFFSET - first_bytes)
         """The largest payload that fits into a new container, even after the longest list of holes."""
         self.writer = LogWriter(
-            pool, mark, clock, self.extent, incarnation=incarnation, durable_lsn=durable_lsn, syncers=syncers
+            pool, mark, clock, self.extent, incarnation=incarnation, durable_lsn=durable_lsn, syncers=syncers,
+            misplaced=misplaced,
         )
         self.stored = DurableReads(pool, self.log_id)
         """The durable part, to be read back."""

@@ -7,12 +7,14 @@ Invariants:
 * No block and no mark claims an LSN as durable before a sync has made it so.
 * A container is released when its absence from the log is durable: by the base, or by the record of a hole.
 * After a failed write or sync nothing more is written.
+* Nothing is confirmed that the next start would not find: the container is still in its place after the sync.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from operator import add
@@ -52,9 +54,9 @@ class LogWriter:
 
     def __init__(
         self, pool: ContainerPool, mark: MarkFile, clock: Clock, extent: LogSlots, *, incarnation: int,
-        durable_lsn: int, syncers: int,
+        durable_lsn: int, syncers: int, misplaced: Callable[[], str],
     ) -> None:  # fmt: skip
-        """*syncers*: see `ContainerWriter`."""
+        """*syncers*: see `ContainerWriter`. *misplaced*: returns a file of the store that was moved or removed."""
         self.sealed: deque[SealedBlock] = deque()
         """Blocks that the appender has sealed, in order: it appends at the right, the writer removes at the left."""
         self.durable_lsn = durable_lsn
@@ -75,6 +77,7 @@ class LogWriter:
         self._writing = ContainerWriter(pool, clock, self.meters, incarnation, syncers)
         self._marked_slot = extent.current_slot
         self._durable_base = extent.base_lsn
+        self._misplaced = misplaced
 
     def close(self) -> None:
         """Releases the files."""
@@ -97,6 +100,7 @@ class LogWriter:
                 return self.durable_lsn
             try:
                 end, base, last = self._write_blocks()
+                self._check_place(self._writing.is_in_place())
             except DiskError as error:
                 raise self.fail(error) from error
             assert end >= self.durable_lsn, "the durable LSN only rises"
@@ -129,9 +133,16 @@ class LogWriter:
     def look_in_place(self) -> None:
         """Raise `JournalFailed` if the files that are written to are no longer where the next start looks for them."""
         with self._write_lock:
-            if self.failure is None and not (self._mark.is_in_place() and self._writing.is_in_place()):
-                place = self._pool.directory.path
-                raise self.fail(DiskError(place, "it was removed, replaced or unmounted while it was written to"))
+            if self.failure is None:
+                try:
+                    self._check_place(self._mark.is_in_place() and self._writing.is_in_place(), self._misplaced())
+                except DiskError as error:
+                    raise self.fail(error) from error
+
+    def _check_place(self, is_in_place: bool, misplaced: str = "") -> None:
+        if misplaced or not is_in_place:
+            place = misplaced or self._pool.directory.path
+            raise DiskError(place, "it was removed, replaced or unmounted while it was written to")
 
     def _write_mark(self, base_lsn: int, *, closed: bool, sync: bool) -> None:
         self._mark.write(

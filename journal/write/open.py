@@ -96,13 +96,14 @@ def open_log(
     syncers: int = 0,
     reserve_bytes: int = RESERVE_BYTES,
     block_flags: int = 0,
+    misplaced: Callable[[], str] = lambda: "",
 ) -> tuple[Journal, OpenReport]:
     """Read the log, pass every block from the base on to *visit* in order, and open it for writing.
 
     *prepare* may set a later start for the reader.
 
     Containers that leave the log, or left it already and still exist, are kept in *archive*. *holds*, *keeper* and
-    *reserve_bytes*: see `ContainerPool`. *syncers*: see `Writing`, *block_flags*: `Journal`.
+    *reserve_bytes*: see `ContainerPool`. *syncers*: see `Writing`, *block_flags*: `Journal`, *misplaced*: `LogWriter`.
 
     Raises `CorruptJournal` if durable data is unreadable, `ForeignStore` for files of another store, and `DiskError`
     for a read error, which leaves everything unchanged.
@@ -148,7 +149,7 @@ def open_log(
     journal = Journal(
         pool, mark, clock, incarnation=report.incarnation, slot=extent.new_slot, prev_lsn=found.last_lsn,
         durable_lsn=reader.end_lsn, slots=extent.slots, log_holes=extent.holes, max_write_buffers=max_write_buffers,
-        syncers=syncers, block_flags=block_flags,
+        syncers=syncers, block_flags=block_flags, misplaced=misplaced,
     )  # fmt: skip
     with abandoned_on_failure(journal):
         journal.retire([*extent.openings, *extent.late], are_openings=True)

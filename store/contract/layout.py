@@ -1,6 +1,6 @@
 """File names in a store directory, for tools that inspect one without opening it.
 
-STORE/lock              held with flock by the broker that runs on it
+STORE/lock              held with flock by the program that has the store open, as is STORE itself
 STORE/hold              held with flock by backups while they copy the log; removed by a broker that must break that
 STORE/wiring.sqlite     the wiring and the identity of the store, in SQL
 STORE/wiring.json       instead of it, if they are on a server: the location

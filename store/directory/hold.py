@@ -6,9 +6,9 @@ import fcntl
 import os
 from types import TracebackType
 
+from ...base.disk.file_lock import FileLock
 from ...base.disk.real import disk_errors
 from ...base.errors import CairnError, HoldBroken
-from ...base.private_files import open_private
 from ..contract.layout import HOLD_NAME
 
 
@@ -23,17 +23,16 @@ class Hold:
     def __init__(self, path: str) -> None:
         """Begin to hold the store in directory *path*."""
         self._place = os.path.join(path, HOLD_NAME)
-        self._fd = -1
+        self._lock: FileLock | None = None
         with disk_errors(self._place, "lock"):
             while self.is_broken:  # the file that was opened may have been removed before it was locked
                 self.end()
-                self._fd = open_private(self._place, os.O_RDWR | os.O_CREAT)
-                fcntl.flock(self._fd, fcntl.LOCK_SH)  # a broker that looks has it for a moment only
+                self._lock = FileLock(self._place, how=fcntl.LOCK_SH)  # a broker that looks has it for a moment only
 
     @property
     def is_broken(self) -> bool:
         """Return whether the hold was broken, so that the held containers may have been reused."""
-        return self._fd < 0 or not os.fstat(self._fd).st_nlink
+        return self._lock is None or self._lock.fd < 0 or not os.fstat(self._lock.fd).st_nlink
 
     def check(self) -> None:
         """Raise `HoldBroken` if held containers may have been reused."""
@@ -52,6 +51,5 @@ class Hold:
             self.end()
 
     def end(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._lock is not None:
+            self._lock.close()

@@ -9,7 +9,7 @@ from ...base.disk.real import RealDirectory
 from ...base.errors import DiskError, ForeignStore, SharedDirectory
 from ..checkpoint.checkpoint_file import symbolic_link
 from ..contract.layout import ASIDE_NAME, CHECKPOINT_NAME, HOLD_NAME, JOURNAL_NAME, LOCK_NAME, MANIFEST_NAME
-from ..directory.lock import is_locked, lock_store
+from ..directory.lock import StoreLock, is_locked
 from ..directory.refusals import refuse_shared, refuse_unfinished
 from ..wiring.database import RESTORE_OR_SALVAGE
 from ..wiring.location import FILE_NAMES as WIRING_NAMES
@@ -27,8 +27,11 @@ OWN_NAMES = frozenset({JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASID
 class StoreDirectory:
     """A store directory, locked for this process until `close`."""
 
-    def __init__(self, path: str) -> None:
-        """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`."""
+    def __init__(self, path: str, *, is_locked: bool = False) -> None:
+        """Create the directory if need be and lock it. Raises `StoreInUse`, `ForeignStore`, `DiskError`.
+
+        *is_locked*: the caller has locked the directory itself.
+        """
         self.path = path
         refuse_unfinished(path)
         root = RealDirectory(path, create=True)
@@ -43,7 +46,7 @@ class StoreDirectory:
         if link := symbolic_link(self.checkpoint_path):
             remedy = "put the directory itself there, or delete the link: the next start then reads the whole log"
             raise DiskError(link, "a symbolic link, which is not followed", remedy)
-        self._lock = os.fdopen(lock_store(path), "rb")
+        self.lock = StoreLock(path, is_locked=is_locked)
         try:
             self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=not self.has_wiring())
         except DiskError as error:
@@ -91,4 +94,4 @@ class StoreDirectory:
         return True
 
     def close(self) -> None:
-        self._lock.close()
+        self.lock.close()

@@ -1,19 +1,17 @@
 """The directory of an all-SQL store: its layout, and the lock that lets one process have it.
 
-STORE/lock              held with flock by the broker that runs on it
+STORE/lock              held with flock by the program that has the store open, as is STORE itself
 STORE/store.sqlite      wiring, messages and transactions, with its log (-wal) and that one's index (-shm)
 STORE/wiring.json       instead of it, if they are on a server: which one
 """
 
 from __future__ import annotations
 
-import os
-
 from ...base.disk.real import RealDirectory
 from ...base.errors import ForeignStore
 from ..contract.layout import LOCK_NAME
 from ..directory.kind import SQL, kind_of, refuse_other_kind
-from ..directory.lock import lock_store
+from ..directory.lock import StoreLock
 from ..directory.refusals import refuse_shared, refuse_unfinished
 from ..wiring.location import FILE_NAMES as WIRING_NAMES
 from ..wiring.location import recorded_place
@@ -45,11 +43,11 @@ class SqlDirectory:
             raise ForeignStore(path, f"this store is in {where}", "name that with --connect and --catalog")
         if self.was_there and on_server and not where:
             raise ForeignStore(path, "this store is in a file here, not on a server", "leave --connect out")
-        self._lock = os.fdopen(lock_store(path), "rb")
+        self.lock = StoreLock(path)
 
     def sync(self) -> None:
         """Have the names of its files last."""
         self._root.sync()
 
     def close(self) -> None:
-        self._lock.close()
+        self.lock.close()

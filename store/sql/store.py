@@ -20,6 +20,7 @@ from ..mapped.store import MappedStore
 from ..wiring.wiring import Wiring
 from .batch import Batch
 from .databases import Databases
+from .directory import SqlDirectory
 from .reader import SqlReader
 from .writer import SqlWriter
 
@@ -35,9 +36,9 @@ class SqlStore(MappedStore):
         found: Iterable[FoundTransaction],
         next_lsn: int,
         life: int,
-        release: Callable[[], None],
+        place: SqlDirectory,
     ) -> None:
-        """*release* releases the store directory when the store is closed."""
+        """*place* is released when the store is closed."""
         self._batch = Batch(next_lsn)
         super().__init__(wiring, maps, self._batch, next_lsn)
         for one in found:
@@ -46,9 +47,9 @@ class SqlStore(MappedStore):
         """Handed over in the caller's thread, and refused."""
         self._reader = reader = SqlReader(databases.reading)
         self.load_piece, self.load_first, self.end_reads = reader.piece, reader.first_pieces, reader.end
-        self._writer = SqlWriter(databases.writing, life)
+        self._writer = SqlWriter(databases.writing, life, place.lock.misplaced)
         self._is_started = False
-        self._release = release
+        self._release = place.close
 
     def start(
         self,

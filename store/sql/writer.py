@@ -13,7 +13,6 @@ Threads: `start`, `offer` and `stop` are for the thread that makes the calls of 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 
@@ -41,7 +40,8 @@ RETRY_S = 0.5
 class SqlWriter:
     """Writes one batch at a time."""
 
-    def __init__(self, database: Database, life: int) -> None:
+    def __init__(self, database: Database, life: int, misplaced: Callable[[], str]) -> None:
+        """*misplaced*: returns a file of the store that was moved or removed."""
         self.reason = ""
         """The reason why nothing can be written now; empty if writing works."""
         self.is_busy = False
@@ -53,7 +53,7 @@ class SqlWriter:
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._file = _file_of(database)
+        self._misplaced = misplaced
 
     def start(
         self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None], on_room: Callable[[], None]
@@ -101,11 +101,10 @@ class SqlWriter:
         self.reason = ""
 
     def _look_in_place(self) -> None:
-        """Check that the file exists: SQLite continues to write to a removed file, and confirmed changes would be lost.
-        """
-        if _file_of(self._database) != self._file:
+        """Check the files: SQLite continues to write to a removed one, and confirmed changes would be lost."""
+        if place := self._misplaced():
             remedy = "put it back, then start the broker again"
-            raise JournalFailed(self._database.place, "it was removed or replaced while it was written to", remedy)
+            raise JournalFailed(place, "it was removed or replaced while it was written to", remedy)
 
     def _begin(self, sql: Connection, batch: Batch) -> bool:
         """Return whether *batch* must be written. If not, it was written, and only the response was lost."""
@@ -154,17 +153,6 @@ class SqlWriter:
                 if was_full:
                     on_room()
                 return True
-
-
-def _file_of(database: Database) -> tuple[int, int] | None:
-    """Return the device and inode of the SQLite file; None if it is missing, or the database is on a server."""
-    if database.namespace is not None:
-        return None
-    try:
-        found = os.stat(database.place)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _final(error: CairnError) -> JournalFailed:

@@ -76,7 +76,7 @@ def test_broker_creates_no_store_if_one_is_required(tmp_path: Path) -> None:
 def test_a_second_broker_on_a_store_is_refused(tmp_path: Path) -> None:
     with broker(tmp_path / "data") as running:
         refused = one_line(run("broker", "--store-dir", str(tmp_path / "data"), "--port", "0"))
-        assert f"another broker has it (process {running.process.pid})" in refused
+        assert f"another program has it open (process {running.process.pid})" in refused
         BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S).close()  # the first broker is not affected
 
 

@@ -230,7 +230,7 @@ def test_a_store_directory_that_goes_away_ends_the_broker(tmp_path: Path, how: s
             for path in (store / "journal").iterdir():
                 path.unlink(missing_ok=True)
         assert running.wait() == 1
-        running.wait_for("journal: it was removed, replaced or unmounted while it was written to; .*restart the broker")
+        running.wait_for("it was removed, replaced or unmounted while it was written to; .*restart the broker")
 
 
 def test_an_unmounted_store_ends_the_broker(disk: Path) -> None:

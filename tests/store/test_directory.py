@@ -25,7 +25,7 @@ def tree(path: Path) -> dict[str, bytes | None]:
 def test_a_second_lock_is_refused_and_names_the_process(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
     first = StoreDirectory(path)
-    with pytest.raises(StoreInUse, match=re.escape(f"{path}: another broker has it (process {os.getpid()})")):
+    with pytest.raises(StoreInUse, match=re.escape(f"{path}: another program has it open (process {os.getpid()})")):
         StoreDirectory(path)
     first.close()
     first.close()

@@ -239,7 +239,7 @@ def test_an_error_that_does_not_pass_ends_the_store(maker: SqlMaker, monkeypatch
 
 def test_a_store_has_one_process(maker: SqlMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = maker.open()
-    with pytest.raises(StoreInUse, match="another broker has it"):
+    with pytest.raises(StoreInUse, match="another program has it open"):
         maker.open()
     if maker.options.connect is not None:
         monkeypatch.setattr(sql, "_LOCK_TIMEOUT", "100ms")

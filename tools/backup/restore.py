@@ -21,8 +21,8 @@ from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from ...journal.files.file_copies import checksum, copy
 from ...journal.format import log_mark as mark
-from ...store.contract.layout import JOURNAL_NAME, LOCK_NAME
-from ...store.directory.lock import is_locked
+from ...store.contract.layout import JOURNAL_NAME
+from ...store.directory.lock import is_in_use
 from ...store.directory.refusals import RESTORING
 from ...store.journaled.directory import OWN_NAMES, StoreDirectory
 from ...store.wiring.copy import read_queue_names
@@ -68,16 +68,17 @@ def restore(
     if os.path.isdir(target):
         return _fill(backup, found, target, address, progress)
     with PartialDirectory(target, RESTORING, OWN_NAMES, "restored store") as partial:
-        restored = _fill(backup, found, partial.path, address, progress)
+        restored = _fill(backup, found, partial.path, address, progress, is_locked=True)
         partial.finish()
     return restored
 
 
 def _fill(
-    backup: str, found: Manifest, target: str, address: DatabaseAddress | None, progress: Progress
-) -> RestoreResult:
+    backup: str, found: Manifest, target: str, address: DatabaseAddress | None, progress: Progress, *,
+    is_locked: bool = False,
+) -> RestoreResult:  # fmt: skip
     """Make the store in the empty directory *target*; nothing is left there if that fails."""
-    place = StoreDirectory(target)
+    place = StoreDirectory(target, is_locked=is_locked)
     try:
         if set(place.journal.names()):
             raise CairnError(target, "the directory is not empty", "name one that does not exist")
@@ -97,7 +98,7 @@ def _refuse_target(target: str) -> None:
     if os.path.lexists(target) and not os.path.isdir(target):
         raise CairnError(target, "there is a file of that name", "name a directory that does not exist")
     names = set(RealDirectory(target).names()) - _MAY_BE_THERE if os.path.isdir(target) else set()
-    if LOCK_NAME in names and is_locked(os.path.join(target, LOCK_NAME)):
+    if names and is_in_use(target):
         raise StoreInUse(target, "a broker runs on this store", "restore into another directory")
     if names:
         raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")

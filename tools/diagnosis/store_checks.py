@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from ...base.errors import CairnError
 from ...base.texts import counted
-from ...store.contract.layout import LOCK_NAME
 from ...store.directory.kind import kind_of
-from ...store.directory.lock import is_locked
+from ...store.directory.lock import is_in_use
 from ..inspect.format_text import size_text
 from ..inspect.journal_check import Progress
 from ..load.calibrate import SIZES, WRITTEN, Calibration, calibrate, describe
@@ -35,7 +34,7 @@ def check_store(directory: str, seconds: float, progress: Progress) -> Iterator[
         yield Finding("store", Severity.ERROR, text, "create it, or name the store directory of the broker")
         return
     kind = kind_of(directory)
-    held = " in use by a broker" if is_locked(os.path.join(directory, LOCK_NAME)) else ""
+    held = " in use by a broker" if is_in_use(directory) else ""
     yield Finding("store", Severity.OK, f"{directory}: {f'store of kind {kind}' if kind else 'no store yet'}{held}")
     found = Calibration(directory)
     describe(found)

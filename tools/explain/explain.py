@@ -19,8 +19,8 @@ import numpy as np
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.holes import most as most_holes
 from ...journal.format.record import RecordType
-from ...store.contract.layout import HOLD_NAME, LOCK_NAME
-from ...store.directory.lock import is_locked
+from ...store.contract.layout import HOLD_NAME
+from ...store.directory.lock import is_in_use, is_locked
 from ...store.message_map.pins import Pins
 from ...store.reclaim.relocation_policy import WORTH_LEVEL, allowed_bytes, level
 from ...store.reclaim.slot_holders import MessageHolds, PurgeHolds, SlotHolders, TransactionHolds
@@ -238,7 +238,7 @@ def freed_with(pins: Pins, slot: int) -> set[int]:
 def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[str]:
     pins, size = overview.state.pins, overview.reader.container_bytes
     reported = []
-    if not is_locked(os.path.join(overview.path, LOCK_NAME)):
+    if not is_in_use(overview.path):
         reported.append("nothing while no broker runs on the store")
     if is_locked(os.path.join(overview.path, HOLD_NAME)):
         reported.append("a backup holds the store: no container is used again until it ends")

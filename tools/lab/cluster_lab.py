@@ -365,8 +365,8 @@ class Lab:
     def _lock(self) -> Iterator[None]:
         """One command at a time makes or removes a lab."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fd = lock_file(str(self.directory / "lock"))
-        if fd is None:
+        lock = lock_file(str(self.directory / "lock"))
+        if lock is None:
             raise LabError(f"lab {self.name}", "another command is making or removing it", "wait for it")
-        with open(fd):
+        with contextlib.closing(lock):
             yield

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Set
 
+from ...base.disk.file_lock import FileLock
 from ...base.disk.real import RealDirectory, disk_errors
 from ...base.errors import CairnError
 
@@ -30,16 +30,14 @@ class PartialDirectory:
 
     def __enter__(self) -> PartialDirectory:
         self.directory = RealDirectory(self.path, create=True)
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = FileLock(self.path, flags=os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            os.close(self._lock)
             reason = f"another {self._what} is being made there"
             raise CairnError(self.path, reason, "name another directory") from error
         strangers = set(self.directory.names()) - self._own_names
         if strangers:
-            os.close(self._lock)
+            self._lock.close()
             reason = f"in the way, and not a {self._what} (it holds {min(strangers)!r})"
             raise CairnError(self.path, reason, "move it away")
         for name in self.directory.names():
@@ -58,7 +56,7 @@ class PartialDirectory:
     def __exit__(self, *_: object) -> None:
         if not self._finished:
             shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        self._lock.close()
 
 
 def check_new(target: str, building: str, left: str) -> None:

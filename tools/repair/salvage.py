@@ -19,7 +19,7 @@ from ...recovery.recover import open_store
 from ...store.contract.layout import JOURNAL_NAME
 from ...store.contract.options import StoreOptions
 from ...store.contract.wiring_rows import Rows
-from ...store.directory.lock import lock_unchanged
+from ...store.directory.lock import StoreLock
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ...store.wiring.wiring import Wiring
 from ..inspect.journal_check import Progress
@@ -41,15 +41,11 @@ def salvage(
     """
     check_store(path)
     building = _check_target(path, target)
-    fd = lock_unchanged(path)
-    try:
+    with closing(StoreLock(path, writes=False)):
         examined = examine(path, progress, connect, catalog)
         examined.report.salvaged = target
         build(examined, building, clock, progress)
         move_complete(building, target)
-    finally:
-        if fd >= 0:
-            os.close(fd)
     return examined.report
 
 
@@ -63,12 +59,8 @@ def preview(
     check_store(path)
     if target is not None:
         _check_target(path, target)
-    fd = lock_unchanged(path)
-    try:
+    with closing(StoreLock(path, writes=False)):
         examined = examine(path, progress, connect, catalog)
-    finally:
-        if fd >= 0:
-            os.close(fd)
     if examined.survey is not None:
         examined.report.remarks = examined.survey.remarks()
     return examined

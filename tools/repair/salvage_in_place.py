@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from datetime import UTC, datetime
 
 from ...base.clock import Clock
@@ -19,7 +20,7 @@ from ...base.disk.real import RealDirectory, disk_errors
 from ...base.errors import CairnError
 from ...base.typed_json import decode_json
 from ...store.contract.layout import JOURNAL_NAME
-from ...store.directory.lock import lock_store
+from ...store.directory.lock import StoreLock
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ..inspect.journal_check import Progress
 from .damaged_store import check_store, examine
@@ -39,8 +40,7 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
     """
     if not (os.path.isdir(path) and _begun(path)):
         check_store(path)
-    fd = lock_store(path)
-    try:
+    with closing(StoreLock(path)):
         time = _begun(path)
         if time:
             _swap(path, time)
@@ -59,8 +59,6 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
         _rename(path, os.path.join(_SALVAGED + time, QUARANTINE_NAME), _QUARANTINE + time)
         _swap(path, time)
         return examined.report
-    finally:
-        os.close(fd)
 
 
 def is_interrupted(path: str) -> bool:
