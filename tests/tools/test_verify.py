@@ -227,6 +227,28 @@ def test_the_archive(tmp_path: Path, command: Dump) -> None:
     assert [one["place"] for one in findings(found)] == [files[0].name]
 
 
+def test_archive_of_two_stores_of_one_origin(tmp_path: Path, command: Dump) -> None:
+    """S5. Either store is told that containers in its archive are not of its history."""
+    stores, archives = [tmp_path / "one", tmp_path / "two"], [tmp_path / "archive-one", tmp_path / "archive-two"]
+    small = StoreOptions(container_bytes=512 << 10)
+    with open_library(str(stores[0]), options=small) as library:
+        library.queue("orders").put(b"origin").result()
+    shutil.copytree(stores[0], stores[1])
+    for number, (store, archive) in enumerate(zip(stores, archives, strict=True)):
+        options = StoreOptions(container_bytes=512 << 10, archive_dir=str(archive))
+        with open_library(str(store), options=options) as library:
+            for _ in range(40):
+                library.queue("orders").put(bytes(50_000 + 7_000 * number)).result()
+                library.queue("orders").purge().result()
+        assert command("verify", store, "--archive-dir", archive).lines[-1] == "all is well"
+    names = sorted({path.name for path in archives[0].iterdir()} & {path.name for path in archives[1].iterdir()})
+    assert len(names) > 1
+    shutil.copy2(archives[1] / names[-1], archives[0] / names[-1])
+    found = command("verify", stores[0], "--archive-dir", archives[0], "--json")
+    assert found.status == 1
+    assert any("not of the history of" in one["what"] for one in findings(found))
+
+
 def test_beside_a_writer_that_recycles_relocates_and_takes_checkpoints(tmp_path: Path) -> None:
     """A verification at any time finds no corruption."""
     path = str(tmp_path / "live")

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing, suppress
+from functools import partial
 
 from ...analytics.scan.journal_directory import journal_of
 from ...base.disk.real import RealDirectory
+from ...base.errors import DiskError
 from ...journal.files.archive import archived_lsn
 from ...journal.format import log_mark as mark
+from ...journal.format.container import BadContainer, file_name, read_head
+from ...journal.read.container_chain import ChainedContainer, chain_breaks
+from ...journal.read.container_heads import ContainerHeads
 from ...recovery.salvageable import Finding
 from ..inspect.dump import bad_payloads
 from ..inspect.evidence import open_evidence
 from ..inspect.journal_check import Progress, byte_counter
 from ..inspect.row_filter import RowFilter
 from .verdicts import Verdict, VerifyReport
+
+
+def _foreign(store: str, path: str, names: list[str]) -> list[Verdict]:
+    """Return where the archived containers *names*, and the log, are not of one history."""
+    journal = RealDirectory(journal_of(store))
+    archive = RealDirectory(path)
+    heads = ContainerHeads(journal)
+    known = [
+        ChainedContainer(number, head, partial(journal.open, number))
+        for head in heads.by_slot.values() if head.slot_lsn >= heads.base_lsn and (number := file_name(head.number))
+    ]  # fmt: skip
+    for name in names:
+        with suppress(BadContainer, DiskError), closing(archive.open(name)) as file:  # the scan reports it
+            known.append(ChainedContainer(name, read_head(file, name), partial(archive.open, name)))
+    remedy = "another store of the same origin used this archive: give each its own, and move the other's files there"
+    return [
+        Verdict("corrupt", found.earlier.place, f"not of the history of {found.later.place}: {found.reason}", "history",
+                remedy, found.earlier.head.slot_lsn, found.later.head.slot_lsn)
+        for found in chain_breaks(known, heads.log_id)
+    ]  # fmt: skip
 
 
 def verify_archive(report: VerifyReport, path: str, progress: Progress) -> None:
@@ -25,6 +51,7 @@ def verify_archive(report: VerifyReport, path: str, progress: Progress) -> None:
     if not own:
         report.verdicts.append(Verdict("note", path, "nothing of this log is in the archive"))
         return
+    report.verdicts += _foreign(report.store, path, own)
     evidence = open_evidence([os.path.join(path, name) for name in own])
     total = sum(os.path.getsize(os.path.join(path, name)) for name in own if os.path.exists(os.path.join(path, name)))
     add, file, all_records = byte_counter("reading the archive", total, progress), "", RowFilter()
