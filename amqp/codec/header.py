@@ -2,6 +2,9 @@
 
 The header is the one section an intermediary may change. It is optional and precedes all other sections, which are
 passed on byte for byte.
+
+Inside of the broker the header also holds the message-format of the transfers that brought the message, if that is not
+0: as a sixth field, in a list whose size has 32 bits (`FORMATTED`). So the format goes wherever the content goes.
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from .primitives import Malformed, Value, descriptor, extent, read_list
+from .primitives import Cut, Malformed, Value, descriptor, extent, read_list
 
 HEADER = 0x70
+FORMATTED = b"\x00Sp\xd0\0\0\0"
+"""The first bytes of a header with a message-format. Other headers that begin with them are rare."""
 _CACHE_LIMIT = 1024
 _CACHED_BYTES = 261
 """The longest header section that is cached: the maximum of a one-byte size, plus its head."""
@@ -30,6 +35,7 @@ class Header(NamedTuple):
     size_bytes: int = 0
     annotated: bool = False
     """Annotations or properties come next, or something whose descriptor is not spelled in the short way."""
+    message_format: int = 0
 
 
 NO_HEADER = Header()
@@ -82,6 +88,7 @@ def _parse(content: bytes) -> Header:
             _number(count, 0, 0xFFFFFFFF),
             end,
             content.startswith(_ANNOTATIONS, end) or content[end : end + 2] not in (b"", b"\x00S"),
+            _number(values[5], 0, 0xFFFFFFFF) if len(values) > 5 else 0,
         )
     except TypeError as error:
         raise Malformed(f"header: {error}") from error
@@ -118,16 +125,43 @@ def redelivered(content: bytes, failed_attempts: int) -> bytes:
 
 
 def _redelivered_header(header: Header, failed_attempts: int) -> bytes:
+    count = min(header.delivery_count + failed_attempts, 0xFFFFFFFF)
+    return encoded(header._replace(first_acquirer=False, delivery_count=count))
+
+
+def encoded(header: Header) -> bytes:
+    """Return the header as a section, with all fields, and the message-format if it is not 0."""
     fields = b"".join(
         (
             b"\x41" if header.durable else b"\x42",
             struct.pack("BB", 0x50, header.priority),
             b"\x40" if header.ttl_ms is None else struct.pack(">BI", 0x70, header.ttl_ms),
-            b"\x42",
-            struct.pack(">BI", 0x70, min(header.delivery_count + failed_attempts, 0xFFFFFFFF)),
+            b"\x41" if header.first_acquirer else b"\x42",
+            struct.pack(">BI", 0x70, header.delivery_count),
         )
     )
-    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
+    if not header.message_format:
+        return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + fields
+    fields += struct.pack(">BI", 0x70, header.message_format)
+    return b"\x00\x53\x70\xd0" + struct.pack(">II", len(fields) + 4, 6) + fields
+
+
+def with_format(content: bytes, message_format: int) -> bytes:
+    """Return *content*, or its beginning, with that message-format in its header. Raise `Malformed`, or `Cut`."""
+    if len(content) < _NEXT_BYTES:
+        raise Cut("the first descriptor is cut off")
+    header = parse(content)
+    return encoded(header._replace(message_format=message_format)) + content[header.size_bytes :]
+
+
+def without_format(content: bytes) -> tuple[int, bytes]:
+    """Return the message-format of *content*, or of its beginning, and the content as it is on the wire."""
+    header = parse(content)
+    if not header.message_format:
+        return 0, content
+    plain = header._replace(message_format=0)
+    is_empty = plain._replace(size_bytes=0, annotated=False) == NO_HEADER
+    return header.message_format, (b"" if is_empty else encoded(plain)) + content[header.size_bytes :]
 
 
 def address_of(content: bytes) -> str | None:

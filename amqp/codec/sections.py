@@ -23,6 +23,7 @@ from uuid import UUID
 
 from . import decode, encode
 from .header import HEADER, Header
+from .header import encoded as encoded_header
 from .primitives import Cut, Malformed, descriptor, extent
 
 DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x71, 0x72, 0x73, 0x74
@@ -232,6 +233,8 @@ def annotations_of(content: bytes, at: int) -> dict[Any, Any]:
 
 
 def header_section(header: Header) -> bytes:
+    if header.message_format:
+        return encoded_header(header)
     ttl_ms, count = header.ttl_ms, header.delivery_count
     fields = (
         b"\x41" if header.durable else encode.NULL,

@@ -168,6 +168,7 @@ class Endpoints:
         unsettled, half.unsettled = half.unsettled, b""
         if pn in self.links:
             half.link = self.links[pn]
+            half.link.formats = half.formats
             half.link.move(LinkEvent.PEER_ATTACH)
             if not self._refuse_half(half.link, half):
                 self.events.append(Event(EventKind.ANSWERED, half.link))
@@ -188,7 +189,7 @@ class Endpoints:
             link.resuming = ResumeState(claims_in(unsettled, is_incomplete=half.is_incomplete))
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
-        half.link = link
+        half.link, link.formats = link, half.formats
         link.has_source = half.has_source
         if self._refuse_half(link, half):
             return

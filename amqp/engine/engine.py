@@ -74,7 +74,7 @@ class Engine:
         lib.pn_transport_set_idle_timeout(self._transport, limits.idle_timeout_ms)
         self._check = FrameCheck(self, limits.max_frame_bytes)
         self._taken = TakenOutput(self._transport, self._scratch)
-        self.outgoing = SendQueue(self._transport, buckets)
+        self.outgoing = SendQueue(self._transport, buckets, self._send_format)
         self.endpoints = Endpoints(
             container_id, limits, self._transport, self._check, self._taken, self.outgoing, self.go_on,
             self.begin_resuming,
@@ -226,7 +226,7 @@ class Engine:
         return False
 
     def begin_resuming(self) -> None:
-        """Write the fields that proton omits, from now on: there are links that resume on this connection."""
+        """Write the fields that proton omits, from now on: of links that resume, or of transfers with a format."""
         if self._taken.frames is None:
             most_bytes = int(lib.pn_transport_get_remote_max_frame(self._transport)) or self._limits.max_frame_bytes
             self._taken.begin_changes(most_bytes)
@@ -378,16 +378,29 @@ class Engine:
             if not self._count_partial(link):
                 return
         else:
-            if link.partials:
-                self.endpoints.unfinished -= 1
-                link.partials = link.grown_bytes = 0
-            lib.pn_link_advance(link.pn)
-            if link.presettled or lib.pn_delivery_settled(delivery):
-                flags |= SETTLED
+            flags |= self._end_message(link, delivery)
+        if link.formats:
+            data = link.formatted(tag_of(delivery), data, has_more=bool(flags & MORE))
+            if not data and flags & MORE:
+                return
         link.inbox.append((delivery, data, flags))
         if lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL and not self.transactional:
             self._mind_transactions()  # of one that there is not, for no link has asked for it
             transaction_state.note_transfer(link, delivery, len(link.inbox) - 1, self._buffer)
+
+    def _end_message(self, link: Link, delivery: Pointer) -> int:
+        """Handle the end of a message; return the flag of a settled one."""
+        if link.partials:
+            self.endpoints.unfinished -= 1
+            link.partials = link.grown_bytes = 0
+        lib.pn_link_advance(link.pn)
+        return SETTLED if link.presettled or lib.pn_delivery_settled(delivery) else 0
+
+    def _send_format(self, delivery: Pointer, content: bytes) -> bytes:
+        """Return the beginning of a message as it is sent, and let its transfers have the format that it names."""
+        self.begin_resuming()
+        assert self._taken.frames is not None
+        return self._taken.frames.note_format(tag_of(delivery), content)
 
     def _may_be_empty(self, link: Link, delivery: Pointer, flags: int) -> bool:
         """Return whether a transfer without bytes ends a message: a part is only counted, a whole message refused."""

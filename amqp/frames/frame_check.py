@@ -506,6 +506,8 @@ class FrameCheck:
             if not has_tag:
                 raise Invalid("the first transfer of a delivery has no delivery-tag (2.7.5)")
             half.format, half.tag = message_format or 0, value
+            if half.format:
+                half.formats[bytes(value)] = half.format
         else:
             if has_tag and value != half.tag:
                 raise Invalid("the delivery-tag changes between transfers of a delivery (2.7.5)")
@@ -516,7 +518,7 @@ class FrameCheck:
 
     def _note_layout(self, frame: bytes, fields: Performative, half: Half) -> None:
         """Compare the next transfers with this one, if delivery-id and delivery-tag are written in the usual way."""
-        layout = layout_of(frame, fields, half)
+        layout = None if half.format else layout_of(frame, fields, half)
         if layout is None:
             return
         self._last = layout

@@ -40,8 +40,8 @@ class Half:
     """The half of a link of the peer: the fields of its attach, and the delivery that is arriving."""
 
     __slots__ = (
-        "format", "has_source", "in_delivery", "is_incomplete", "is_second", "limit", "link", "name", "performative",
-        "refusal", "sends", "tag", "unsettled",
+        "format", "formats", "has_source", "in_delivery", "is_incomplete", "is_second", "limit", "link", "name",
+        "performative", "refusal", "sends", "tag", "unsettled",
     )  # fmt: skip
 
     def __init__(self, fields: Performative) -> None:
@@ -63,7 +63,9 @@ class Half:
         """True if the last delivery is incomplete."""
         self.performative = b""
         """The frame of that delivery's last transfer that was decoded, from behind its size up to the payload."""
-        self.format: int | None = None
+        self.format = 0
+        self.formats: dict[bytes, int] = {}
+        """See `Link.formats`, which this is."""
         self.tag = b""
 
 

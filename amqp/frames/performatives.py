@@ -15,6 +15,7 @@ from typing import Any
 
 from ..codec import encode
 from ..codec.decode import read_items
+from ..codec.header import FORMATTED, without_format
 from ..codec.primitives import NAMES
 from ..codec.types import Described, Uint, Ulong
 
@@ -55,8 +56,10 @@ def parts(size_bytes: int, max_frame: int) -> list[tuple[int, int]]:
 
 def transfers(handle: int, delivery_id: int, message: bytes, max_frame: int) -> list[bytes]:
     """The frames of a message; their delivery-tag is the delivery-id."""
-    number = delivery_id & 0xFFFFFFFF
-    about: tuple[Any, ...] = Uint(number), number.to_bytes(4), Uint(0), False
+    number, message_format = delivery_id & 0xFFFFFFFF, 0
+    if message.startswith(FORMATTED):
+        message_format, message = without_format(message)
+    about: tuple[Any, ...] = Uint(number), number.to_bytes(4), Uint(message_format), False
     frames = []
     for begin, end in parts(len(message), max_frame):
         frames.append(frame(TRANSFER, Uint(handle), *about, end < len(message), payload=message[begin:end]))

@@ -1,7 +1,8 @@
 """Output of proton, taken before it is sent, because frames of it are read, changed or added.
 
-Proton does not send the `unsettled` and `incomplete-unsettled` fields of an attach, or the `resume` flag of a transfer
-(part 2, 2.6.13). `Outgoing` writes them in the output of connections with links that resume. `FrameCheck` reads them in
+Proton does not send the `unsettled` and `incomplete-unsettled` fields of an attach, or the `resume` flag and the
+`message-format` of a transfer (part 2, 2.6.13, 2.7.5). `Outgoing` writes them in the output of connections that need
+them. `FrameCheck` reads them in
 the input.
 """
 
@@ -10,14 +11,17 @@ from __future__ import annotations
 from collections import deque
 
 from ..codec import decode, encode
+from ..codec.header import without_format
 from ..native.proton_ffi import LOCAL_UNINIT, Pointer, lib
 from ..native.scratch_buffer import ScratchBuffer
 from .frame_fields import ATTACH, HEADER_BYTES, TRANSFER, frame_like, read
 
 _AMQP = b"AMQP"
 """The first bytes of a protocol header. No frame is as long as they would state."""
-_UNSETTLED, _INCOMPLETE, _STATE, _RESUME = 7, 8, 7, 8
+_UNSETTLED, _INCOMPLETE = 7, 8
+_TAG, _FORMAT, _MORE, _STATE, _RESUME = 2, 3, 5, 7, 8
 """Places of these fields in an attach, and in a transfer."""
+_TRUE = b"\x41"
 _FROM_THE_START = b"\x00\x53\x23\xc0\x03\x02\x43\x44"
 """The state `received` at the beginning of the first section, from which a resumed delivery continues."""
 
@@ -34,6 +38,8 @@ class Outgoing:
         """Links whose attach had no room for all of their unsettled deliveries."""
         self.resumed: set[bytes] = set()
         """Tags of deliveries whose next transfer gets the flag `resume`; no two links of this side share a tag."""
+        self.formats: dict[bytes, int] = {}
+        """Message-formats other than 0 of deliveries whose last transfer was not written, by tag."""
         self._most_bytes = most_bytes
         self._held = b""
 
@@ -50,7 +56,7 @@ class Outgoing:
                 pass
             elif self.unsettled and held[at + 8 : at + 11] == b"\x00\x53\x12":
                 change = self._attach
-            elif self.resumed and held[at + 8 : at + 11] == b"\x00\x53\x14":
+            elif (self.resumed or self.formats) and held[at + 8 : at + 11] == b"\x00\x53\x14":
                 change = self._transfer
             if change is not None:
                 if begin < at:
@@ -61,6 +67,13 @@ class Outgoing:
         if begin < at:
             self.ready.append(held[begin:at])
         self._held = held[at:]
+
+    def note_format(self, tag: bytes, content: bytes) -> bytes:
+        """Write the message-format of a delivery that begins with *content* in its transfers; return its wire form."""
+        message_format, content = without_format(content)
+        if message_format:
+            self.formats[tag] = message_format
+        return content
 
     def _attach(self, frame: bytes) -> bytes:
         raw = read(frame, 11).raw
@@ -83,14 +96,22 @@ class Outgoing:
         return frame_like(frame, ATTACH, raw)
 
     def _transfer(self, frame: bytes) -> bytes:
-        """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery."""
+        """Add the message-format of the delivery.
+
+        Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery.
+        """
         raw, end = read(frame, 11)
-        tag = decode.complete(raw[2]) if len(raw) > 2 else None
-        if tag not in self.resumed:
+        tag = decode.complete(raw[_TAG]) if len(raw) > _TAG else None
+        if tag not in self.resumed and tag not in self.formats:
             return frame
-        self.resumed.remove(tag)
         raw += [encode.NULL] * (_RESUME + 1 - len(raw))
-        raw[_STATE], raw[_RESUME] = _FROM_THE_START, encode.boolean(True)
+        if message_format := self.formats.get(tag):
+            raw[_FORMAT] = encode.uint(message_format)
+            if raw[_MORE] != _TRUE:
+                del self.formats[tag]
+        if tag in self.resumed:
+            self.resumed.remove(tag)
+            raw[_STATE], raw[_RESUME] = _FROM_THE_START, encode.boolean(True)
         return frame_like(frame, TRANSFER, raw, frame[end:])
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
+from ..codec.header import with_format
+from ..codec.primitives import Cut, Malformed
 from ..native.proton_ffi import Pointer
 from .link_state import TABLE, LinkAction, LinkEvent, LinkState
 from .long_send import Sending
@@ -25,6 +27,9 @@ class Acquired(NamedTuple):
 
 _NO_OUTBOX: deque[Any] = deque(maxlen=0)
 """The outbox of all links on which only the peer sends: an empty deque per link would take 760 bytes."""
+
+_NO_FORMATS: dict[bytes, int] = {}
+"""The formats of a link before its peer has attached it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +74,10 @@ class Link:
     channel: Any = None
     """The terminal's own."""
     inbox: list[Fragment] = field(default_factory=list)
+    formats: dict[bytes, int] = field(default_factory=lambda: _NO_FORMATS)
+    """Message-formats other than 0, by the tags of deliveries of which nothing was read yet; `FrameCheck` adds them."""
+    cut_head: bytes = b""
+    """The beginning of such a delivery, up to a cut in its header."""
     grown_bytes: int = 0
     """The received size of the message that is arriving in pieces."""
     partials: int = 0
@@ -124,9 +133,29 @@ class Link:
             self.closed = self.is_paused = True
         return actions
 
+    def formatted(self, tag: bytes, data: bytes, *, has_more: bool) -> bytes:
+        """Return the first bytes of the delivery with the format of its transfer; none if its header is cut off."""
+        message_format = self.formats.get(tag)
+        if message_format is None:
+            return data
+        data, self.cut_head = self.cut_head + data, b""
+        try:
+            data = with_format(data, message_format)
+        except Malformed as error:  # it is refused later, like any message that can't be read
+            if isinstance(error, Cut) and has_more:
+                self.cut_head = data
+                return b""
+        del self.formats[tag]
+        return data
+
     def lose(self) -> None:
         """Close the link: its connection is over."""
         self.move(LinkEvent.LOST)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Return whether messages wait to be sent."""
+        return bool(self.outbox) or self.sending is not None
 
     def unsent(self) -> list[Any]:
         """The tags of everything forwarded that the peer has not settled, in order."""

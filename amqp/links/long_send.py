@@ -37,6 +37,8 @@ class Sending:
     """The number of the next piece."""
     data: bytes = b""
     offset: int = 0
+    has_begun: bool = False
+    """A part of it went out."""
 
     def part(self, most_bytes: int) -> bytes:
         """The next bytes of the message; empty when there are no more."""

@@ -12,11 +12,12 @@ is a reference to bytes, or to a place in the store.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, product
 from typing import Any
 
 from ..codec.annotated_message import AnnotatedMessage
+from ..codec.header import FORMATTED
 from ..native.buffer_pool import Buckets
 from ..native.proton_ffi import Pointer, ffi, lib
 from .link import Acquired, Link
@@ -65,7 +66,11 @@ def _tag_ends(words: Pointer) -> Iterator[list[int]]:
 class SendQueue:
     """The outgoing side of one connection. Used by the thread that uses its engine."""
 
-    def __init__(self, transport: Pointer, buckets: Buckets) -> None:
+    def __init__(
+        self, transport: Pointer, buckets: Buckets, send_format: Callable[[Pointer, bytes], bytes] | None = None
+    ) -> None:
+        """*send_format* gets a delivery and its first bytes, which name a message-format; it returns those to send."""
+        self._send_format = send_format or (lambda _, content: content)
         self.blocked: dict[Link, None] = {}
         """Links with messages that wait for room in proton, the one that was served longest ago first."""
         self.ranked = False
@@ -100,7 +105,7 @@ class SendQueue:
         if link.closed:
             return False
         room = free = self._room(link)
-        if room <= 0 and (link.outbox or link.sending is not None):
+        if room <= 0 and link.has_unsent:
             self.blocked.setdefault(link)  # it keeps its place in the line
             return False
         self.blocked.pop(link, None)
@@ -120,7 +125,11 @@ class SendQueue:
             tag, content = outbox.popleft()
             tag_words[3] = next(tag_ends)
             delivery = make(pn, its_tag)
-            if type(content) is bytes and (size_bytes := len(content)) <= part_bytes:
+            if (
+                type(content) is bytes
+                and (size_bytes := len(content)) <= part_bytes
+                and not content.startswith(FORMATTED)
+            ):
                 put(pn, content, size_bytes)
                 advance(pn)
                 link.sent += 1
@@ -215,7 +224,8 @@ class SendQueue:
             parcel.on_taken()
         if parcel.size_bytes > self._part_bytes:
             return False
-        lib.pn_link_send(link.pn, parcel.head, len(parcel.head))
+        head = self._send_format(delivery, parcel.head) if parcel.head.startswith(FORMATTED) else parcel.head
+        lib.pn_link_send(link.pn, head, len(head))
         rest, skip = parcel.rest, parcel.skip
         lib.pn_link_send(link.pn, ffi.from_buffer("char[]", rest) + skip, len(rest) - skip)
         lib.pn_link_advance(link.pn)
@@ -241,6 +251,10 @@ class SendQueue:
             link.sending = None
             link.sent += 1
             return True
+        if not sending.has_begun:
+            sending.has_begun = True
+            if part.startswith(FORMATTED):  # an empty part would wait for proton
+                part = self._send_format(sending.delivery, part) or sending.part(self._part_bytes)
         lib.pn_link_send(link.pn, part, len(part))
         self._take(len(part))
         if not sending.complete:

@@ -111,7 +111,11 @@ def _message(one: PeekedMessage, body_bytes: int) -> bytes:
 
 def _sections(content: bytes, complete: bool, body_bytes: int) -> dict[str, bytes]:
     found = sections.index(content, complete=complete)
-    reported = {"header": encode.value(dict(zip(_HEADER, header.parse(content), strict=False)))}
+    head = header.parse(content)
+    fields = dict(zip(_HEADER, head, strict=False))
+    if head.message_format:
+        fields["message-format"] = head.message_format
+    reported = {"header": encode.value(fields)}
     if found.properties is not None:
         sections.properties(content, found.properties.value)  # raises if they are of wrong types
         reported["properties"] = _properties(decode.value(content, found.properties.value)[0])

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from ...amqp.codec.bodies import body_text
+from ...amqp.codec.header import FORMATTED, parse
+from ...amqp.codec.primitives import Malformed
 from ...base.printable import printable
 from ...base.texts import counted
 from ...journal.format import holes
@@ -196,16 +198,28 @@ class PeopleLines:
 
 def _shown_payload(payload: memoryview, type: int, flags: int, shown: int) -> str:
     """So many bytes of a payload; of a message whose body is text that, and up to so many characters of it."""
+    message_format = _format_of(payload, type)
+    about = f"  message-format 0x{message_format:08x}" if message_format else ""
     body = _body_text(bytes(payload), type, flags)
     if body is not None:
-        return f'  body "{printable(body[:shown])}"' + "..." * (len(body) > shown)
+        return f'{about}  body "{printable(body[:shown])}"' + "..." * (len(body) > shown)
     text = str(payload[:shown], "latin-1").translate(_PRINTABLE)
-    return f'  "{text}"' + "..." * (len(payload) > shown)
+    return f'{about}  "{text}"' + "..." * (len(payload) > shown)
 
 
 def _body_text(payload: bytes, type: int, flags: int) -> str | None:
     """The text of a message's body, if *payload* is that of its first record."""
     return body_text(payload, complete=not flags & Flag.MORE) if type == _START else None
+
+
+def _format_of(payload: memoryview, type: int) -> int:
+    """Return the message-format of a message, if *payload* is that of its first record."""
+    if type != _START or bytes(payload[: len(FORMATTED)]) != FORMATTED:
+        return 0
+    try:
+        return parse(bytes(payload)).message_format
+    except Malformed:
+        return 0
 
 
 class JsonLines:
@@ -247,6 +261,11 @@ class JsonLines:
             lines = [
                 f'{line[:-1]},"payload_base64":"{b64encode(payloads[row[3] : row[3] + min(row[4], most)]).decode()}"}}'
                 for line, (_, row) in zip(lines, rows, strict=True)
+            ]
+            lines = [
+                f'{line[:-1]},"message_format":{message_format}}}' if message_format else line
+                for line, (_, row) in zip(lines, rows, strict=True)
+                for message_format in (_format_of(payloads[row[3] : row[3] + row[4]], row[0]),)
             ]
             if self._with_text and most:
                 texts = [_body_text(bytes(payloads[row[3] : row[3] + row[4]]), row[0], row[1]) for _, row in rows]
