@@ -40,6 +40,8 @@ class Header(NamedTuple):
 
 NO_HEADER = Header()
 _NO_HEADER_ANNOTATED = Header(annotated=True)
+_OTHERS = frozenset(b"\x00S%c" % code for code in range(HEADER + 1, HEADER + 9))
+"""The beginnings of messages without a header."""
 _ANNOTATIONS = (b"\x00Sq", b"\x00Sr", b"\x00Ss")
 _MESSAGE_ANNOTATIONS, _PROPERTIES = 0x72, 0x73
 _JMS_DESTINATION = b"\xa3\x0ex-opt-jms-dest\x51"
@@ -65,7 +67,7 @@ def parse(content: bytes) -> Header:
                 _cache.clear()
             _cache[raw] = found
         return found
-    if content[:2] == b"\x00S" and content[2:3] != b"p":
+    if content[:3] in _OTHERS:
         return _NO_HEADER_ANNOTATED if content.startswith(_ANNOTATIONS) else NO_HEADER
     return _parse(content)
 
@@ -74,6 +76,8 @@ def _parse(content: bytes) -> Header:
     if not content:
         return NO_HEADER
     section, at = descriptor(content, 0)
+    if not HEADER <= section <= HEADER + 8:
+        raise Malformed(f"no section of a message has the code 0x{section:x}")
     if section != HEADER:
         return _NO_HEADER_ANNOTATED
     values, end = read_list(content, at)

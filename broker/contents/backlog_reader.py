@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...base.errors import CairnError
 from ...store.contract.interface import MessageStore
-from ..kernel.loader import BATCH_MESSAGES, Beginning, Loaded, Loader, report_unreadable
+from ..kernel.loader import BATCH_MESSAGES, Beginning, Loaded, Loader
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
@@ -119,7 +119,7 @@ class BacklogReader:
                     assert isinstance(content, CairnError)
                     done += 1
                     if self._store.holds(message_id):  # else it was dequeued while a browser read it
-                        report_unreadable(self._queue.name, message_id, content)
+                        self._loader.set_aside(self._queue.name, message_id, content)
                     continue
                 recovered = message_id < delivered_below
                 if recovered or self._contents.expiry is not None:

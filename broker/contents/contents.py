@@ -21,7 +21,6 @@ import numpy as np
 
 from ...base.errors import CairnError
 from ..kernel.context import CoreContext
-from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog
@@ -143,7 +142,7 @@ class QueueContents:
 
     def put_aside(self, entry: Entry, reason: CairnError) -> None:
         """Remove an unreadable message from the queue; it stays in the store, and the next start reads it again."""
-        report_unreadable(self._queue.name, entry.message_id, reason)
+        self._core.loader.set_aside(self._queue.name, entry.message_id, reason)
         entry.is_dequeued = True
         self.memory.release(entry.held_bytes)
 

@@ -80,7 +80,8 @@ class SortedOrder:
     def _sorted(self, page: Page, entries: list[Entry], done: int) -> None:
         contents = self._contents
         contents.reader.leave_out(page.cut(done), ())
-        self.add(entries)
+        if entries:  # else none of the page can be read
+            self.add(entries)
         self._sort()
         if not contents.backlog.count:
             self._queue.trim()

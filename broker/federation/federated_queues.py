@@ -24,7 +24,7 @@ from ...store.contract.wiring_rows import QueueRow
 from ..contents.policy import policy_of
 from ..kernel.idle_driver import IdleDriver
 from ..links.context import LinkContext
-from ..nodes.registry import FOLLOWS, NOTES_OF
+from ..nodes.stored_nodes import FOLLOWS, NOTES_OF
 from ..outbound.connectors import FIRST_WAIT_S, ConnectorLink, ConnectorLinks, Connectors, Done
 from .federation_link import BROKEN, TABLE, FederationAction, FederationEvent
 from .replica import DownstreamReplica, notes_name

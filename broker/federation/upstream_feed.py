@@ -16,6 +16,7 @@ from ...base.errors import CairnError
 from ...store.journaled import queue_changes as queue_history
 from ...store.journaled.queue_changes import QueueHistory, placed
 from ...store.journaled.store import JournalStore
+from ..messages.stored_contents import NotAMessage, defect, load_contents, load_piece
 from .wire_format import ALL, COMPLETE, END, TIME, Head, Line, Piece, Purge, Put, PutPieces, Take, encode, message
 
 STEP_BYTES = 48 << 10
@@ -125,7 +126,7 @@ class Feed:
         at = 0
         while at < len(there):
             ids = [message_id for _, message_id in there[at : at + _BATCH]]
-            contents = self._store.load_many(ids, STEP_BYTES)
+            contents = load_contents(self._store, ids, STEP_BYTES)
             events: list[bytes] = []
             for message_id, content in zip(ids, contents, strict=False):
                 if content is None:
@@ -133,7 +134,7 @@ class Feed:
                     yield from self._pieces_of(message_id, self._store.piece_count(message_id), events)
                 elif isinstance(content, bytes):
                     events.append(encode(Put(message_id, content)))
-                elif self._store.holds(message_id):
+                elif self._store.holds(message_id) and not isinstance(content, NotAMessage):
                     raise content
             at += len(contents)
             self._after = there[at - 1][0]
@@ -149,7 +150,9 @@ class Feed:
         """Yield a long message in pieces, and add its last event to *events*; omit it if it is dequeued meanwhile."""
         for number in range(count):
             try:
-                piece = self._store.load_piece(message_id, number)
+                piece = load_piece(self._store, message_id, number)
+            except NotAMessage:  # a downstream would refuse it; here it is never dispatched
+                return
             except (CairnError, LookupError):
                 if self._store.holds(message_id):
                     raise
@@ -170,6 +173,8 @@ class Feed:
                 yield self._message(END, events)
                 events, size_bytes = [], 0
             for event in unit.events:
+                if isinstance(event, queue_history.EnqueueChange) and self._is_set_aside(event):
+                    continue
                 if isinstance(event, queue_history.EnqueueChange) and event.pieces > 1:
                     yield from self._flushed(events)
                     for number in range(event.pieces):
@@ -189,6 +194,10 @@ class Feed:
                 events, size_bytes = [], 0
         if events:
             yield self._message(END, events)
+
+    def _is_set_aside(self, event: queue_history.EnqueueChange) -> bool:
+        beginning = event.content if event.pieces <= 1 else self._history.piece(event.message_id, 0)
+        return defect(event.message_id, beginning) is not None
 
     def _message(self, flags: int, events: Sequence[bytes]) -> FeedMessage:
         if flags & END and self._after == ALL and 0 < self._complete_lsn <= self._place:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...base.errors import CairnError
 from ...store.contract.interface import MessageStore
+from ..messages.stored_contents import NotAMessage, load_contents, load_piece
 from .memory_budget import MemoryBudget
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ BATCH_MESSAGES = 2048
 BATCH_BYTES = 1 << 20
 """The size of a batch, which ends at `BATCH_MESSAGES` messages or at this number of bytes of content."""
 
+MOST_LOGGED = 1000
+"""Each of so many undelivered messages is logged, and of the others one in so many."""
 BEGINNING_BYTES = 64 << 10
 """The size of the part of a long message in which the sections before its body are searched."""
 
@@ -55,6 +59,9 @@ class Loader:
         """Actions for a later step."""
         self.recovered_below = store.durable_lsn
         """The end of the ids of messages that the store had when it was opened: an id is a place in the log."""
+        self.unreadable = 0
+        """Messages that were set aside, as they can't be read, or are no AMQP messages."""
+        self._reported: set[int] = set()
 
     def load(self, ids: array[int], timed: bool, then: Callable[[list[Loaded]], None]) -> None:
         """Load a batch; *then* gets the contents, on the core: at least one, perhaps fewer than requested.
@@ -65,7 +72,8 @@ class Loader:
         self._submit(self._work, lambda: self._load(ids, timed), then)
 
     def _load(self, ids: array[int], timed: bool) -> list[Loaded]:
-        found: list[Loaded] = [*self._store.load_many(ids, BATCH_BYTES)]
+        read = load_contents if len(ids) > 0 and ids[0] < self.recovered_below else MessageStore.load_many
+        found: list[Loaded] = [*read(self._store, ids, BATCH_BYTES)]
         if timed:
             for number, content in enumerate(found):
                 if content is None:
@@ -77,6 +85,11 @@ class Loader:
         """Load complete contents of any number of pieces; *then* gets them, on the core."""
         self._submit(self._work, lambda: [self._read(message_id) for message_id in ids], then)
 
+    def load_notes(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
+        """Load contents of the broker's own, which are no AMQP messages; *then* gets them, on the core."""
+        read = self._store.load_piece
+        self._submit(self._work, lambda: [self._read(message_id, read=read) for message_id in ids], then)
+
     def load_beginnings(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
         self._submit(self._work, lambda: [self._beginning(message_id) for message_id in ids], then)
@@ -84,6 +97,21 @@ class Loader:
     def ask(self, work: Callable[[], _Found], then: Callable[[_Found], None]) -> None:
         """Run *work* beside the core; *then* gets its result, on the core."""
         self._submit(self._work, work, then)
+
+    def set_aside(self, queue: str, message_id: int, reason: CairnError) -> None:
+        """Count and log, once, that a message stays in the store and is not delivered. Core only."""
+        if message_id in self._reported:
+            return
+        self._reported.add(message_id)
+        self.unreadable += 1
+        if self.unreadable <= MOST_LOGGED or not self.unreadable % MOST_LOGGED:
+            if isinstance(reason, NotAMessage):
+                event, text = "message.malformed", "queue %s: message %d is no AMQP message, and stays in the store: %s"
+                cause = f"{reason.reason}; read it with `cairnmq dump`, and purge the queue to remove it"
+            else:
+                event, text = "message.unreadable", "queue %s: message %d stays in the store, undelivered: %s"
+                cause = str(reason)
+            log.error(text, queue, message_id, cause, extra={"event": event, "queue": queue})
 
     def next_step(self, action: Callable[[], None]) -> None:
         """Run *action* on the core in a later step, after the messages that this step dispatches."""
@@ -95,13 +123,16 @@ class Loader:
         for action in put_off:
             self._submit(self._post, action)
 
-    def _read(self, message_id: int, most_bytes: float = inf) -> bytes | CairnError:
+    def _read(
+        self, message_id: int, most_bytes: float = inf, read: Callable[[int, int], bytes] | None = None
+    ) -> bytes | CairnError:
         """Read the pieces of a message that contain its first *most_bytes*."""
+        read = read or partial(load_piece, self._store)
         pieces: list[bytes] = []
         size_bytes = 0
         try:
             for number in range(self._store.piece_count(message_id)):
-                pieces.append(self._store.load_piece(message_id, number))
+                pieces.append(read(message_id, number))
                 size_bytes += len(pieces[-1])
                 if size_bytes >= most_bytes:
                     break
@@ -123,12 +154,6 @@ class Loader:
             self._post(_raise, error)
         else:
             self._post(then, found)
-
-
-def report_unreadable(queue: str, message_id: int, reason: object) -> None:
-    """Log that a message is unreadable, and stays undelivered in the store."""
-    about = {"event": "message.unreadable", "queue": queue}
-    log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, reason, extra=about)
 
 
 def _raise(error: Exception) -> None:

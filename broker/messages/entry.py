@@ -6,6 +6,7 @@ from ...amqp.codec import header
 from ...amqp.ports import Content, ContentRemoved
 from ...base.errors import CairnError
 from ...store.contract.interface import MessageStore
+from .stored_contents import load_piece
 
 ARRIVAL_BITS = 56
 ARRIVAL_MASK = (1 << ARRIVAL_BITS) - 1
@@ -94,7 +95,7 @@ class StoredContent:
         self.pieces = store.piece_count(message_id)
 
     def piece(self, number: int) -> bytes:
-        return self._store.load_piece(self._message_id, number)
+        return load_piece(self._store, self._message_id, number)
 
 
 class HeldContent:

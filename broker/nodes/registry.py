@@ -22,13 +22,12 @@ from ..queues.deduplication import drop_memory, make_memory
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
 from .exchanges import MOST_BOUND_STEPS, NOT_FROM, TYPES, Binding, BoundQueue, Exchange, condition_of
+from .stored_nodes import ignored, is_copy, valid_arguments
 
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
 MAX_NAME_BYTES = 1024
 TEMPLATE = "template:"
 """The prefix of configurations with the arguments of queues that are created on first use; a pattern follows."""
-FOLLOWS, NOTES_OF = "follows", "notes-of"
-"""Arguments of store queues that are no nodes: the copy of a queue of another site, and the notes to that."""
 Arguments = Mapping[str, Any]
 _Found = TypeVar("_Found")
 Done = Callable[[_Found | Exception], None]
@@ -80,24 +79,37 @@ class NodeRegistry:
         messages = store.messages()
         by_id: dict[int, Queue] = {}
         for row in store.queues():
-            if FOLLOWS in row.arguments or NOTES_OF in row.arguments:
+            if is_copy(row):
                 self.copies[row.name] = row
                 self.copied[row.name] = messages.pop(row.id, ())
                 continue
-            queue = self.queues[row.name] = by_id[row.id] = self._make_queue(row.name, row.id, row.arguments)
+            arguments = valid_arguments(row.name, row.arguments)
+            queue = self.queues[row.name] = by_id[row.id] = self._make_queue(row.name, row.id, arguments)
             if row.id in messages:
                 queue.recovered(messages.pop(row.id))
         exchanges: dict[int, Exchange] = {}
         for name, kind in PREDECLARED.items():
             self.exchanges[name] = TYPES[kind](name, 0, {})
         for known in store.exchanges():
-            found = self.exchanges[known.name] = exchanges[known.id] = _exchange(known)
-            found.exchange_id = known.id
+            try:
+                self.exchanges[known.name] = exchanges[known.id] = _exchange(known)
+            except StoreError as error:
+                ignored(f"exchange {known.name!r}", error)
         for bound in store.bindings():
-            exchanges[bound.exchange_id].bind(_binding(by_id[bound.queue_id], bound.key, bound.arguments))
+            if bound.exchange_id in exchanges and bound.queue_id in by_id:
+                self._rebind(exchanges[bound.exchange_id], by_id[bound.queue_id], bound)
         for config in store.configs():
             if config.name.startswith(TEMPLATE):
-                self.templates[config.name.removeprefix(TEMPLATE)] = config.settings
+                self.templates[config.name.removeprefix(TEMPLATE)] = valid_arguments(config.name, config.settings)
+
+    def _rebind(self, exchange: Exchange, queue: Queue, row: BindingRow) -> None:
+        """Bind a queue as the store has it."""
+        try:
+            exchange.check_key(row.key)
+            exchange.check_arguments(row.arguments)
+            exchange.bind(_binding(queue, row.key, row.arguments))
+        except CairnError as error:
+            ignored(f"the binding of {queue.name!r} to {exchange.name!r}", error)
 
     # ---- templates ------------------------------------------------------------------------------------------------
 

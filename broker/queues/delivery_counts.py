@@ -29,7 +29,7 @@ from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.journaled.store import JournalStore
-from ...store.wiring.schema import MAX_NAME_BYTES
+from ...store.wiring.row_check import MAX_NAME_BYTES
 from ..contents.internal_queues import InternalQueue, InternalQueues
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry

@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.ports import KeptLink, Open, TerminalEnd
 from ...base.callbacks import ignore
-from ...base.errors import CairnError
+from ...base.errors import CairnError, StoreError
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.producer import Route
+from ..nodes.stored_nodes import ignored
 from ..queues.queue import Queue
 from ..selector.compiler import Selector
 from .endpoint import LINK, LinkEndpoint, ResumableDriver
@@ -50,6 +51,9 @@ class LinkEndpoints:
         wanted: dict[Queue, dict[int, ReceiverEndpoint]] = {}
         for name, queue in self._nodes.queues.items():
             if not name.startswith(PREFIX):
+                continue
+            if not _is_link(queue.arguments.get(LINK)):
+                ignored(f"the resumable link of {name!r}", StoreError(f"queue {name!r}", f"{LINK} is incomplete"))
                 continue
             source_id = queue.arguments[LINK].get(FROM, 0)
             if source_id and source_id not in by_id:
@@ -189,6 +193,14 @@ class LinkEndpoints:
         self._of_users[user] -= 1
         if not self._of_users[user]:
             del self._of_users[user]
+
+
+def _is_link(about: object) -> bool:
+    """Return whether *about* describes a link, as `_find` writes it."""
+    kinds = {"user": str, "container": str, "name": str, "expires-s": int}
+    if not isinstance(about, Mapping) or not isinstance(about.get(FROM, 0), int):
+        return False
+    return all(type(about.get(key)) is kind for key, kind in kinds.items()) and about["expires-s"] >= 0
 
 
 def _digest(attach: Open) -> str:

@@ -8,6 +8,7 @@ next start removes it. The delivery's tag contains both IDs, so it is recognized
 
 from __future__ import annotations
 
+import logging
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
@@ -20,7 +21,6 @@ from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from ...amqp.ports import NOT_ACQUIRED, Claims, Delivery, KeptLink, Outcome, Resumable
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
-from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..links.consumer import Consumer
 from ..links.consumer_states import ENDED, ConsumerEvent
@@ -30,6 +30,8 @@ from ..messages.death_history import TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
 from .endpoint import LinkEndpoint, Ready, ResumableDriver
+
+log = logging.getLogger(__name__)
 
 _OUTCOMES = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
 RETRY_S = 1.0
@@ -232,7 +234,8 @@ class ResumableConsumer(Consumer):
             self.unsettled.pop(entry, None)
             self._queue.contents.give_back(entry)
             self.end.release(entry)
-        report_unreadable(self._queue.name, entries[0].message_id, error)
+        about = {"event": "link.tag-not-stored", "queue": self._queue.name}
+        log.error("queue %s: a delivery waits, as its tag can't be stored: %s", self._queue.name, error, extra=about)
         self._core.post(self._handle, ConsumerEvent.RECORDED)  # not now: the queue is being dispatched
         self._core.scheduler.after(RETRY_S, self._try_again)
 

@@ -63,7 +63,7 @@ class SenderEndpoint(LinkEndpoint):
     def _attached(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
         if self._unread:
             ids = [one for one in self.queue.contents.backlog.page(0, self.queue.contents.backlog.count).ids if one]
-            self._core.loader.load_complete(ids, partial(self._read, ids, driver, claims, ready))
+            self._core.loader.load_notes(ids, partial(self._read, ids, driver, claims, ready))
         else:  # all earlier deliveries are durable when the client gets the answer
             self._core.commits.when_durable(0, self._answer, driver, claims, ready)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...base.errors import CairnError
 from ...broker.federation.upstream_feed import STEP_BYTES, FeedMessage
 from ...broker.federation.wire_format import END, Head, Piece, Put, PutPieces, encode, message
+from ...broker.messages.stored_contents import NotAMessage, load_contents, load_piece
 from ...store.contract.interface import MessageStore
 
 _MOST_BYTES = 512 << 10
@@ -56,7 +57,7 @@ class FeedPart:
         events: list[bytes] = []
         size_bytes = at = 0
         while at < len(self._puts):
-            contents = self._store.load_many([one for _, one in self._puts[at:]], STEP_BYTES)
+            contents = load_contents(self._store, [one for _, one in self._puts[at:]], STEP_BYTES)
             for (position, message_id), content in zip(self._puts[at:], contents, strict=False):
                 if size_bytes >= STEP_BYTES or (content is None and events):
                     yield self._message(events)
@@ -66,6 +67,8 @@ class FeedPart:
                 elif isinstance(content, bytes):
                     events.append(encode(Put(position, content)))
                     size_bytes += len(content)
+                elif isinstance(content, NotAMessage):  # it is never dispatched, and a downstream would refuse it
+                    continue
                 elif self._store.holds(message_id):
                     raise content
                 else:
@@ -90,7 +93,9 @@ class FeedPart:
         """Yields a long message in pieces, and adds its last event to *events*."""
         try:
             for number in range(self._store.piece_count(message_id)):
-                yield self._message([encode(Piece(position, self._store.load_piece(message_id, number)))])
+                yield self._message([encode(Piece(position, load_piece(self._store, message_id, number)))])
+        except NotAMessage:
+            return
         except (CairnError, LookupError) as error:
             if not self._store.holds(message_id):
                 self.removed.append(position)

@@ -24,7 +24,7 @@ from ...base.errors import BadXid, MessageLocked, StoreError, TransactionEnded, 
 from ..contract.interface import MessageStore
 from ..contract.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
 from ..contract.wiring_rows import BindingRow, ExchangeRow
-from ..wiring.schema import MAX_NAME_BYTES
+from ..wiring.row_check import MAX_NAME_BYTES
 from .machine import StoreMachine
 from .model import Lasting, StoreMaker, arrangement, complete, observe
 from .subject import NOW_US, NOWHERE, Subject, asked

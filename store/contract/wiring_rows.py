@@ -62,6 +62,8 @@ class Rows:
     going: list[QueueRow] = field(default_factory=list)
     """Queues whose deletion has begun and is not finished."""
     last_id: int = 0
+    defects: list[str] = field(default_factory=list)
+    """Rows that can't be used as they are stored, one line each."""
 
     @property
     def used_id(self) -> int:

@@ -33,6 +33,10 @@ class WiringCalls:
         """Reads all of it."""
         self._wiring = wiring
         self._known = wiring.rows()
+        for defect in self._known.defects:
+            log.warning("%s", defect, extra={"event": "wiring.invalid-row"})
+        if self._known.last_id < self._known.used_id:
+            wiring.skip_ids(self._known.used_id)
         self._names = {row.id: row.name for row in self._known.queues}
         self._sql: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
@@ -111,6 +112,7 @@ def explicit_transactions(engine: Engine, *pragmas: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
+        connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")  # `row_check` finds them
         connection.isolation_level = None  # else Python begins transactions, and not before changes of tables
         cursor = connection.cursor()
         cursor.execute("PRAGMA synchronous=EXTRA")  # EXTRA also syncs the directory after a commit

@@ -18,7 +18,8 @@ from uuid import UUID
 
 from ...base.errors import ForeignStore
 from ..contract.wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
-from .schema import MAX_NAME_BYTES, VERSION
+from .row_check import MAX_NAME_BYTES
+from .schema import VERSION
 
 _JOURNAL = "-journal"
 

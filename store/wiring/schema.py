@@ -52,6 +52,7 @@ from sqlalchemy import (
 )
 
 from ..migrations import __file__ as MIGRATIONS
+from .row_check import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     from alembic.runtime.migration import RevisionStep
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
 
 VERSION = 3
 VERSION_TABLE = "alembic_version"
-MAX_NAME_BYTES = 1024
-"""The maximum size of names and keys."""
 
 _one_at_a_time = threading.Lock()
 """Alembic's operations go through one variable of its module."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, insert, inspect, select, text, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, cast, delete, insert, inspect, select, text, update
 from sqlalchemy.schema import CreateSchema
 
 from ...base.disk.real import RealDirectory
@@ -25,7 +25,8 @@ from ...base.errors import ForeignStore, StoreError
 from ..contract.wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
 from . import schema
 from .database import Database, DatabaseAddress, explaining, open_postgresql, open_sqlite
-from .schema import MAX_NAME_BYTES, VERSION
+from .row_check import MAX_NAME_BYTES, RowCheck, raw_columns
+from .schema import VERSION
 
 FILE_NAME = "wiring.sqlite"
 _Row = TypeVar("_Row")
@@ -140,21 +141,28 @@ class Wiring:
         """Return all rows in one snapshot. The schema must be that of this version."""
         with self._opening() as sql:
 
-            def read(kind: Callable[..., _Row], table: Table) -> list[_Row]:
-                return [kind(*row) for row in sql.execute(select(table).order_by(*table.primary_key))]
+            check = RowCheck(self.place)
 
-            found = Rows(
-                read(QueueRow, schema.queue),
-                read(ExchangeRow, schema.exchange),
-                read(BindingRow, schema.binding),
+            def read(kind: Callable[..., _Row], table: Table) -> list[_Row]:
+                rows = sql.execute(select(*raw_columns(table)).order_by(*table.primary_key))
+                return [kind(*values) for row in rows if (values := check.values(table, row)) is not None]
+
+            queues, exchanges = read(QueueRow, schema.queue), read(ExchangeRow, schema.exchange)
+            ids = {row.id for row in queues}, {row.id for row in exchanges}
+            bindings = read(BindingRow, schema.binding)
+            for row in bindings:
+                if row.queue_id not in ids[0] or row.exchange_id not in ids[1]:
+                    check.add("binding", (row.exchange_id, row.queue_id), "the queue or the exchange does not exist")
+            last_id = sql.scalar(select(schema.store.c.last_id))
+            return Rows(
+                queues,
+                exchanges,
+                [row for row in bindings if row.queue_id in ids[0] and row.exchange_id in ids[1]],
                 read(ConfigRow, schema.config),
                 read(QueueRow, schema.going_queue),
-                int(sql.scalar(select(schema.store.c.last_id)) or 0),
+                last_id if isinstance(last_id, int) else 0,
+                check.defects,
             )
-            names = [row.name for row in found.queues + found.going] + [row.name for row in found.exchanges]
-            if any(not isinstance(name, str) for name in names):
-                raise ValueError("a queue or an exchange without a name")
-            return found
 
     def restore(self, uuid: UUID, rows: Rows, *, formatted: bool) -> None:
         """Make this unused wiring the wiring of store *uuid* with all *rows*, in one transaction.
@@ -190,7 +198,8 @@ class Wiring:
         """Give no id up to *last_id* to anything: the journal has seen it, though this wiring has not."""
         with self._writing(f"ids up to {last_id} can't be left out") as sql:
             last = schema.store.c.last_id
-            sql.execute(update(schema.store).where(last < last_id).values(last_id=last_id))
+            lower = cast(last, BigInteger) < last_id
+            sql.execute(update(schema.store).where(lower).values(last_id=last_id))
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
@@ -338,7 +347,5 @@ def _check_name(kind: str, name: str, least_bytes: int = 1) -> None:
 
 
 def _names(sql: Connection) -> dict[int, str]:
-    found = {row.id: row.name for row in sql.execute(text("SELECT id, name FROM queue ORDER BY id"))}
-    if any(not isinstance(name, str) for name in found.values()):
-        raise ValueError("a queue without a name")
-    return found
+    rows = sql.execute(text("SELECT id, name FROM queue ORDER BY id"))
+    return {row.id: row.name for row in rows if isinstance(row.name, str)}
