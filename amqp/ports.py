@@ -238,10 +238,13 @@ class TerminalEnd(Protocol):
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         """Settle posted messages as rejected, with that AMQP error."""
 
-    def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
+    def refuse_relayed(
+        self, delivery: Delivery, condition: str, description: str, *, is_settled: bool, txn_id: bytes = b""
+    ) -> None:
         """Refuse a message of a link to the anonymous terminus, with an error that names its delivery-tag.
 
-        Rejects it if its sender awaits an outcome and its source offers `rejected`; otherwise closes the link.
+        Rejects it, in the transaction *txn_id* if given, if its sender awaits an outcome and its source offers
+        `rejected`; otherwise closes the link.
         """
 
     def tell(self, answers: Sequence[Answer], credit: int) -> None:

@@ -99,9 +99,10 @@ def read_state(fields: bytes) -> State:
     return State(txn_id, outcome, failed, undeliverable)
 
 
-def write_state(txn_id: bytes, outcome: int, condition: str = "", description: str = "") -> bytes:
+def write_state(txn_id: bytes, outcome: int, condition: str = "", description: str = "", info: bytes = b"") -> bytes:
     """The list of a transactional state; with *condition* the outcome is one that carries an error."""
-    error = encode.described(_ERROR, encode.listed((encode.symbol(condition), encode.string(description))))
+    fields = encode.symbol(condition), encode.string(description), info or encode.NULL
+    error = encode.described(_ERROR, encode.listed(fields))
     state = encode.described(outcome, encode.listed((error,) if condition else ()))
     return encode.listed((encode.binary(txn_id), state))
 

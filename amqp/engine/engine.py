@@ -125,6 +125,12 @@ class Engine:
         self.digest_answer()
         self._named = None
 
+    def pass_alone(self, frame: bytes) -> None:
+        """Push a disposition, and digest it before the next one may replace its state."""
+        self.digest_answer()
+        self.pass_on(frame)
+        self.digest_answer()
+
     def pass_on(self, data: bytes | memoryview) -> None:
         """Push checked bytes into proton; digest meanwhile if proton has no room, or many messages are unfinished."""
         size = len(data)

@@ -83,6 +83,9 @@ class Handler(Protocol):
     def pass_flow(self, frame: bytes, txn_id: bytes) -> None:
         """Process a flow of a link that names a transaction, or with an empty *txn_id* that it names none any more."""
 
+    def pass_alone(self, frame: bytes) -> None:
+        """Process a frame whose effect the next one would hide."""
+
     def digest(self) -> None:
         """Digest the pushed bytes."""
 
@@ -117,7 +120,9 @@ class FrameCheck:
         self.echoes: dict[Half | Channel, Channel] = {}
         """Links and sessions whose state the peer wants to receive, by their session; the engine removes them."""
         self.names_transactions = False
-        """True if flows that name a transaction are processed apart: deliveries for their credit are acquired in it."""
+        """True if flows that name a transaction are processed apart: deliveries for their credit are acquired in it.
+
+        So are dispositions: proton has only the last state of a delivery, but each may be in another transaction."""
         self.repeats = 0
         """Requests for states that were requested already. The engine counts them as control frames, and resets it."""
         self._handler = handler
@@ -136,6 +141,8 @@ class FrameCheck:
         """The beginning of a frame that can't be checked yet; proton does not have it."""
         self._named: bytes | None = None
         """The transaction that the flow being checked names."""
+        self._is_state = False
+        """The frame being checked is a disposition, to be processed alone."""
         self._layouts: dict[bytes, Layout] = {}
         self._incomplete: dict[bytes, Half] = {}
         """Halves in the middle of a delivery, by the `_KEY` of their transfers; others may be left in it."""
@@ -204,8 +211,11 @@ class FrameCheck:
         if violation is not None:
             self._report(number, violation)
         named, self._named = self._named, None
+        is_state, self._is_state = self._is_state, False
         if named is not None:
             self._handler.pass_flow(replacement, named)
+        elif is_state:
+            self._handler.pass_alone(replacement)
         elif replacement:
             self._handler.pass_on(replacement)
         if violation is None and self.begun and self.begun[-1].is_answer:
@@ -362,6 +372,8 @@ class FrameCheck:
             self._detach(fields, channel)
         elif code == DISPOSITION:
             _check_disposition(fields)
+            self._is_state = self.names_transactions
+            return frame if self._is_state else None
         else:
             if code == END:
                 del self._channels[number]

@@ -122,10 +122,11 @@ def accept(link: Link, txn_id: bytes, deliveries: Iterable[Pointer], credit: int
 
 
 def reject(
-    link: Link, txn_id: bytes, deliveries: Iterable[Pointer], credit: int, condition: str, description: str
-) -> None:
-    """Incoming deliveries are rejected, which keeps the transaction from being committed."""
-    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, REJECTED, condition, description), credit)
+    link: Link, txn_id: bytes, deliveries: Iterable[Pointer], credit: int, condition: str, description: str,
+    info: bytes = b"",
+) -> None:  # fmt: skip
+    """Incoming deliveries are rejected, which keeps the transaction from being committed; *info* is an encoded map."""
+    _update(link, deliveries, TRANSACTIONAL, write_state(txn_id, REJECTED, condition, description, info), credit)
 
 
 def settle(link: Link, deliveries: Iterable[tuple[Pointer, int, Any]]) -> None:

@@ -54,7 +54,6 @@ class Expiry:
 
     def hold_up(self, early: Iterable[Entry]) -> None:
         """Delay messages, which return to the queue when they are due."""
-        now_us = self._core.clock.wall_us()
         queue = self._queue
         for entry in early:
             assert isinstance(entry, TimedEntry)
@@ -62,7 +61,7 @@ class Expiry:
             if entry.message_id:  # it can be read back, and may have a long time to wait
                 entry.content, entry.held_bytes = None, ENTRY_BYTES
             queue.memory.hold(entry.held_bytes)
-            self._core.scheduler.after((entry.due_us - now_us) / 1_000_000, self._due, entry)
+            self._core.scheduler.at(entry.due_us, self._due, entry)
 
     def is_timely(self, entry: Entry) -> bool:
         """Return whether a message is due and has not expired."""
@@ -178,7 +177,7 @@ class Expiry:
     def _set_alarm(self, at_us: int) -> None:
         if at_us < self._alarm_us:
             self._alarm_us = at_us
-            self._core.scheduler.after(max(0, at_us - self._core.clock.wall_us()) / 1_000_000, self._ring, at_us)
+            self._core.scheduler.at(at_us, self._ring, at_us)
 
     def _ring(self, at_us: int) -> None:
         if at_us == self._alarm_us and not self._queue.is_deleted:

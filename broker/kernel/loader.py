@@ -60,7 +60,7 @@ class Loader:
         self.recovered_below = store.durable_lsn
         """The end of the ids of messages that the store had when it was opened: an id is a place in the log."""
         self.unreadable = 0
-        """Messages that were set aside, as they can't be read, or are no AMQP messages."""
+        """Messages that are not delivered, as they can't be read or are no AMQP messages."""
         self._reported: set[int] = set()
 
     def load(self, ids: array[int], timed: bool, then: Callable[[list[Loaded]], None]) -> None:
@@ -72,8 +72,10 @@ class Loader:
         self._submit(self._work, lambda: self._load(ids, timed), then)
 
     def _load(self, ids: array[int], timed: bool) -> list[Loaded]:
-        read = load_contents if len(ids) > 0 and ids[0] < self.recovered_below else MessageStore.load_many
-        found: list[Loaded] = [*read(self._store, ids, BATCH_BYTES)]
+        load_many = self._store.load_many
+        if len(ids) > 0 and ids[0] < self.recovered_below:  # later ones were checked when they arrived
+            load_many = partial(load_contents, self._store)
+        found: list[Loaded] = [*load_many(ids, BATCH_BYTES)]
         if timed:
             for number, content in enumerate(found):
                 if content is None:

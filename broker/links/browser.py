@@ -80,7 +80,7 @@ class Browser(ReceivingDriver):
     def _copy_of(self, entry: Entry) -> Forward:
         """Return a copy of a message, which may be dequeued while the copy is sent."""
         store = self._core.store
-        content = entry.outgoing(store)
+        content = entry.outgoing(store, self._core.clock.wall_us())
         return entry, content if isinstance(content, bytes) else LookedAtContent(store, entry.message_id, content)
 
     def _turn_page(self) -> bool:

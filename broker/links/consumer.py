@@ -171,10 +171,16 @@ class Consumer(ReceivingDriver):
             return
         store = self._core.store
         self.unsettled.update(dict.fromkeys(entries))
-        messages: list[Forward] = [
-            (entry, entry.outgoing(store) if entry.content is None or entry.previously_delivered else entry.content)
-            for entry in entries
-        ]
+        messages: list[Forward]
+        if self._queue.contents.expiry is not None:
+            now_us = self._core.clock.wall_us()
+            messages = [(entry, entry.outgoing(store, now_us)) for entry in entries]
+        else:
+            messages = [
+                (entry, entry.outgoing(store, 0) if entry.content is None or entry.previously_delivered
+                 else entry.content)
+                for entry in entries
+            ]  # fmt: skip
         if self._core.acquisitions is not None:
             self._note(entries)
         if self._timed is None:
@@ -230,7 +236,8 @@ class Consumer(ReceivingDriver):
             self._has_complete = True
             self._core.complete_loads.load(self._user, self, long, long_bytes, partial(self._loaded, entries))
         else:
-            self._send_for_good([(entry, entry.outgoing(self._core.store)) for entry in entries])
+            now_us = self._core.clock.wall_us()
+            self._send_for_good([(entry, entry.outgoing(self._core.store, now_us)) for entry in entries])
 
     def _give_back(self, entries: list[Entry], number: int) -> None:
         """Give the entries from *number* on back to the queue, for the next batch or another consumer."""
@@ -250,7 +257,7 @@ class Consumer(ReceivingDriver):
                     self._queue.contents.give_back(entry)
             self._core.schedule_dispatch(self._queue)
             return
-        complete = iter(contents)
+        complete, now_us = iter(contents), self._core.clock.wall_us()
         messages: list[Forward] = []
         for entry in entries:
             content = next(complete) if entry.content is None else entry.content
@@ -259,7 +266,7 @@ class Consumer(ReceivingDriver):
                 if not entry.is_dequeued:
                     self._queue.contents.put_aside(entry, content)
             else:
-                messages.append((entry, entry.marked(content)))
+                messages.append((entry, entry.marked(content, now_us)))
         self._send_for_good(messages)
 
     def _send_for_good(self, messages: list[Forward]) -> None:

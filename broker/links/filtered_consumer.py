@@ -84,7 +84,7 @@ class SelectorFilter:
             content = read
         assert isinstance(content, bytes)
         if entry.previously_delivered and self._queue is not None:
-            marked = entry.marked(content)
+            marked = entry.marked(content, 0)
             assert isinstance(marked, bytes)
             content = marked
         return self._selector.matches(content)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ...amqp.codec import header
 from ...amqp.ports import Content, ContentRemoved
 from ...base.errors import CairnError
@@ -66,18 +69,16 @@ class Entry:
         assert content is not None
         return content if isinstance(content, bytes) else b"".join(map(content.piece, range(content.pieces)))
 
-    def outgoing(self, store: MessageStore) -> bytes | Content:
-        """Return the content to send, whose header shows redelivery."""
+    def outgoing(self, store: MessageStore, now_us: int) -> bytes | Content:
+        """Return the content to send, whose header shows redelivery, and the rest of its time to live."""
         content = self.content
-        return self.marked(StoredContent(store, self.message_id) if content is None else content)
+        return self.marked(StoredContent(store, self.message_id) if content is None else content, now_us)
 
-    def marked(self, content: bytes | Content) -> bytes | Content:
+    def marked(self, content: bytes | Content, now_us: int) -> bytes | Content:
         """Return *content*, which belongs to this message, with a header that shows a redelivery."""
         if not self.previously_delivered:
             return content
-        if isinstance(content, bytes):
-            return header.redelivered(content, self._shown_failures)
-        return RedeliveredContent(content, self._shown_failures)
+        return rewritten(content, partial(header.redelivered, failed_attempts=self._shown_failures))
 
     @property
     def _shown_failures(self) -> int:
@@ -120,19 +121,24 @@ class HeldContent:
         return begin
 
 
-class RedeliveredContent:
+def rewritten(content: bytes | Content, rewrite: Callable[[bytes], bytes]) -> bytes | Content:
+    """Return *content* with a header that *rewrite* changes."""
+    return rewrite(content) if isinstance(content, bytes) else RewrittenContent(content, rewrite)
+
+
+class RewrittenContent:
     """Long content whose header, at the start of its first piece, is rewritten."""
 
-    __slots__ = ("_content", "_failures", "pieces")
+    __slots__ = ("_content", "_rewrite", "pieces")
 
-    def __init__(self, content: Content, failures: int) -> None:
+    def __init__(self, content: Content, rewrite: Callable[[bytes], bytes]) -> None:
         self._content = content
-        self._failures = failures
+        self._rewrite = rewrite
         self.pieces = content.pieces
 
     def piece(self, number: int) -> bytes:
         piece = self._content.piece(number)
-        return piece if number else header.redelivered(piece, self._failures)
+        return piece if number else self._rewrite(piece)
 
 
 class LookedAtContent:

@@ -1,9 +1,9 @@
 """The times of messages: when one expires, and when its delivery may begin.
 
 A message expires by its header's `ttl`, its properties' `absolute-expiry-time`, or its queue's `message-ttl-ms`,
-whichever is earliest. It is held back until its annotation `x-opt-delivery-time` (milliseconds since 1970), or for
-`x-opt-delivery-delay` (milliseconds). A message with a relative time is annotated with `x-opt-enqueued-time`, so that a
-restart can compute the rest.
+whichever is earliest; clients write a `ttl` of 0, or an absolute time up to 1970, for no limit. It is held back until
+its annotation `x-opt-delivery-time` (milliseconds since 1970), or for `x-opt-delivery-delay` (milliseconds). A message
+with a relative time is annotated with `x-opt-enqueued-time`, so that a restart can compute the rest.
 
 A dead-lettered message loses its own times, since it should be inspected: only the target queue limits its time there.
 A message that an operator moves keeps them, less the elapsed time.
@@ -11,6 +11,7 @@ A message that an operator moves keeps them, less the elapsed time.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from ...amqp.codec import sections
@@ -20,7 +21,7 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.types import Timestamp
 from ...amqp.ports import Content
 from .death_history import LAST_REASON, WRITTEN_BY_BROKER
-from .entry import Entry
+from .entry import Entry, rewritten
 
 ENQUEUED, DELIVERY_TIME, DELIVERY_DELAY = "x-opt-enqueued-time", "x-opt-delivery-time", "x-opt-delivery-delay"
 _PROPERTIES = b"\x00Ss"
@@ -50,6 +51,11 @@ class TimedEntry(Entry):
     ) -> None:
         super().__init__(message_id, position, content, held_bytes)
         self.due_us, self.expires_us = times
+
+    def marked(self, content: bytes | Content, now_us: int) -> bytes | Content:
+        """Return *content* with a header that shows a redelivery, and the rest of the time to live (3.2.1)."""
+        content = super().marked(content, now_us)
+        return rewritten(content, partial(_reduced, now_ms=now_us // 1000)) if self.expires_us else content
 
 
 def due_us_of(entry: Entry) -> int:
@@ -126,13 +132,31 @@ def carried(content: bytes, now_us: int, *, always: bool) -> bytes:
         return content
     now_ms = now_us // 1000
     begin_ms = _number(reported.get(ENQUEUED)) or now_ms
-    if head.ttl_ms is not None:
-        left_ms = max(0, head.ttl_ms - max(0, now_ms - begin_ms))
-        content = sections.header_section(head._replace(ttl_ms=left_ms)) + content[head.size_bytes :]
+    if head.ttl_ms:
+        head_left = head._replace(ttl_ms=_left_ms(head.ttl_ms, now_ms - begin_ms))
+        content = sections.header_section(head_left) + content[head.size_bytes :]
     entries = {ENQUEUED: Timestamp(now_ms)}
     if delay_ms and DELIVERY_TIME not in reported:
         entries[DELIVERY_TIME] = Timestamp(begin_ms + delay_ms)
     return sections.annotated(content, entries)
+
+
+def _reduced(content: bytes, now_ms: int) -> bytes:
+    """Return *content*, or its beginning, with a time to live that is reduced by the time since it was `stamped`."""
+    try:
+        head = parse(content)
+        if not head.ttl_ms:
+            return content
+        reported = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+    except Malformed:
+        return content
+    head = head._replace(ttl_ms=_left_ms(head.ttl_ms, now_ms - (_number(reported.get(ENQUEUED)) or now_ms)))
+    return sections.header_section(head) + content[parse(content).size_bytes :]
+
+
+def _left_ms(ttl_ms: int, elapsed_ms: int) -> int:
+    """Return the rest of a time to live, at least 1, as 0 stands for no limit."""
+    return max(1, ttl_ms - max(0, elapsed_ms))
 
 
 def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
@@ -147,10 +171,10 @@ def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
         return None
     begin_ms = _number(reported.get(ENQUEUED))
     due_ms, ends_ms = 0, list[int]()
-    if absolute_ms is not None and LAST_REASON not in reported:
-        ends_ms.append(min(max(absolute_ms, 1), MOST_MS))
+    if absolute_ms is not None and absolute_ms > 0 and LAST_REASON not in reported:
+        ends_ms.append(min(absolute_ms, MOST_MS))
     if begin_ms:
-        ends_ms += [begin_ms + ttl_ms for ttl_ms in (head.ttl_ms, queue_ttl_ms or None) if ttl_ms is not None]
+        ends_ms += [begin_ms + ttl_ms for ttl_ms in (head.ttl_ms, queue_ttl_ms) if ttl_ms]
         due_ms, delay_ms = _number(reported.get(DELIVERY_TIME)), _number(reported.get(DELIVERY_DELAY))
         due_ms = due_ms or (begin_ms + delay_ms if delay_ms else 0)
     if not ends_ms and due_ms <= begin_ms:

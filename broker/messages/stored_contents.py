@@ -42,6 +42,8 @@ def load_piece(store: MessageStore, message_id: int, number: int) -> bytes:
 
 def defect(message_id: int, beginning: bytes) -> NotAMessage | None:
     """Return the error for a content that begins with *beginning* if it is no AMQP message, else None."""
+    if not beginning:
+        return NotAMessage(message_id, "it is empty")
     try:
         header.parse(beginning)
     except Malformed as error:

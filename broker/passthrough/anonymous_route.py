@@ -81,7 +81,7 @@ class AnonymousRoute(RoutedMessages):
                 self._share(found.exchange, key, 1)
                 self._route_all(found.exchange, key, (fragment,))
             except Malformed as error:
-                self._enqueuer.reject((fragment[0],), 1, "amqp:decode-error", str(error))
+                self._refuse(fragment, "amqp:decode-error", str(error))
             self._end_first()
         elif isinstance(found, LookupError):
             self._hand_on_first(str(found.args[0]))
@@ -105,12 +105,12 @@ class AnonymousRoute(RoutedMessages):
         if self._enqueuer.transaction is None:
             endpoint.handle((fragment,), self._terminal)
         else:
-            self._enqueuer.reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
+            self._refuse(fragment, "amqp:not-allowed", "requests take part in no transaction")
         self._end_first()
 
     def _pass_on(self, place: PassthroughAddress, fragment: Fragment) -> None:
         if self._enqueuer.transaction is not None:
-            self._enqueuer.reject((fragment[0],), 1, "amqp:not-implemented", NO_TRANSACTIONS)
+            self._refuse(fragment, "amqp:not-implemented", NO_TRANSACTIONS)
             return
         if self._direct is None:
             self._direct = PassthroughSender(self._core)
@@ -120,12 +120,18 @@ class AnonymousRoute(RoutedMessages):
         self._direct.forward_to(place, (fragment,))
 
     def _refuse_first(self, condition: str, reason: str) -> None:
-        delivery, _, flags = self._take_first()
-        if self._enqueuer.transaction is None:
-            self._terminal.refuse_relayed(delivery, condition, reason, is_settled=bool(flags & SETTLED))
-        else:
-            self._enqueuer.reject((delivery,), 1, condition, reason)
+        self._refuse(self._take_first(), condition, reason)
         self._end_first()
+
+    def _refuse(self, fragment: Fragment, condition: str, reason: str) -> None:
+        """Refuse a message that can't be routed; in a transaction it makes that fail."""
+        delivery, _, flags = fragment
+        transaction, txn_id = self._enqueuer.transaction, b""
+        if transaction is not None:
+            transaction.fail(reason)
+            txn_id = transaction.id
+        is_settled = bool(flags & SETTLED)
+        self._terminal.refuse_relayed(delivery, condition, reason, is_settled=is_settled, txn_id=txn_id)
 
     def queues_of(self, start: bytes) -> Queues | None:
         if self._held:

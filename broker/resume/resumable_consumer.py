@@ -251,9 +251,9 @@ class ResumableConsumer(Consumer):
             self._recorded()
 
     def _send(self, entries: list[Entry], *, is_resumed: bool) -> None:
-        store, tags = self._core.store, self.end.tags
+        store, tags, now_us = self._core.store, self.end.tags, self._core.clock.wall_us()
         self.terminal.forward_resuming(
-            [Resumable(entry, entry.outgoing(store), tags[entry], is_resumed) for entry in entries]
+            [Resumable(entry, entry.outgoing(store, now_us), tags[entry], is_resumed) for entry in entries]
         )
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:

@@ -14,6 +14,10 @@ from typing import Any
 from ...base.clock import Clock
 from .background import SLICE_S
 
+RECHECK_S = 5.0
+"""The longest time until the wall clock is read again while an action waits for it: it may be set, or a VM resumed."""
+_Action = tuple[float, int, Callable[..., None], tuple[Any, ...]]
+
 
 class Scheduler:
     """Actions in the order of their due times. Core only, except `due_s`, which any thread may read."""
@@ -25,12 +29,29 @@ class Scheduler:
         self._clock = clock
         self._post = post
         self._numbers = count()
-        self._actions: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._actions: list[_Action] = []
+        self._dated: list[_Action] = []
+        """Actions at times of the wall clock, in microseconds."""
 
     def after(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:
         """Run *action* in *delay_s* seconds; actions that are due at the same time run in the order of their calls."""
         due_s = self._clock.monotonic_s() + delay_s
         heappush(self._actions, (due_s, next(self._numbers), action, args))
+        self._wake_at(due_s)
+
+    def at(self, wall_us: int, action: Callable[..., None], *args: Any) -> None:
+        """Run *action* at a time of the wall clock, also if that is set meanwhile."""
+        heappush(self._dated, (wall_us, next(self._numbers), action, args))
+        self._wake_at(self._dated_s())
+
+    def _dated_s(self) -> float:
+        """Return when the first of the dated actions is due, or when to read the wall clock again."""
+        if not self._dated:
+            return inf
+        wait_s = (self._dated[0][0] - self._clock.wall_us()) / 1_000_000
+        return self._clock.monotonic_s() + min(max(wait_s, 0.0), RECHECK_S)
+
+    def _wake_at(self, due_s: float) -> None:
         if due_s < self.due_s:
             self.due_s = due_s
             self._post(self.run)
@@ -40,10 +61,8 @@ class Scheduler:
         clock = self._clock
         now_s = clock.monotonic_s()
         end_s = now_s + SLICE_S
-        actions = self._actions
-        while actions and actions[0][0] <= now_s:
-            _, _, action, args = heappop(actions)
-            action(*args)
-            if clock.monotonic_s() >= end_s:
-                break
-        self.due_s = actions[0][0] if actions else inf
+        for actions, now in ((self._actions, now_s), (self._dated, clock.wall_us())):
+            while actions and actions[0][0] <= now and clock.monotonic_s() <= end_s:
+                _, _, action, args = heappop(actions)
+                action(*args)
+        self.due_s = min(self._actions[0][0] if self._actions else inf, self._dated_s())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from ...amqp.ports import Outcome
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members
@@ -46,6 +47,9 @@ class Claimant(Protocol):
     def left(self, entry: Entry) -> None:
         """Note that the receiver has settled the message."""
 
+    def repeats(self, outcome: Outcome) -> bool:
+        """Return whether the receiver only repeats the outcome that it sent in the transaction; note a settlement."""
+
     def forget(self, entry: Entry) -> None:
         """Drop the message, which its other holder requeues."""
 
@@ -79,7 +83,7 @@ class TransactionContext:
     taken: dict[Entry, Claimant]
     """Messages whose outcomes depend on a transaction, or that one decided and that are not settled yet."""
     under_way: dict[Claimant, None]
-    ended: Callable[[bytes, object], None]
+    ended: Callable[[bytes, Any], None]
     """The callback for the end of a distributed transaction: its xid, and the transaction."""
 
     def settled(self, entries: Iterable[Entry]) -> None:

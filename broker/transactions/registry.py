@@ -18,8 +18,10 @@ from .context import Claimant, Controller, TransactionContext, TransactionLimits
 from .dead_letters import Returns
 from .staging import ROLLBACK, TIMEOUT, UNKNOWN_ID
 from .transaction import ClientTransaction
-from .transaction_state import TransactionState
+from .transaction_state import UNDONE, TransactionState
 from .transactional_acquisition import AcquiringLink
+
+MOST_FAILURES = 1000
 
 
 class Transactions:
@@ -31,6 +33,8 @@ class Transactions:
         """Messages whose outcomes depend on transactions, by receiver, or that are not settled after one."""
         self.by_xid: dict[bytes, ClientTransaction] = {}
         """The distributed ones that are not over."""
+        self.failures: dict[bytes, str] = {}
+        """The reasons of the last distributed ones that were rolled back, for their coordinators."""
         self.under_way: dict[Claimant, None] = {}
         """Transactions that all members of a cluster are to apply."""
         self._core = core
@@ -71,10 +75,14 @@ class Transactions:
         """Make a transaction that no connection has."""
         return ClientTransaction(self._context, Controller(), txn_id)
 
-    def _ended(self, xid: bytes, transaction: object) -> None:
+    def _ended(self, xid: bytes, transaction: ClientTransaction) -> None:
         """Handle that a distributed transaction was committed or rolled back."""
         if self.by_xid.get(xid) is transaction:
             del self.by_xid[xid]
+            if transaction.failure is not None and transaction.state in UNDONE:
+                self.failures[xid] = transaction.failure[1]
+                if len(self.failures) > MOST_FAILURES:
+                    del self.failures[next(iter(self.failures))]
 
     def open(self) -> Iterator[tuple[object, ClientTransaction]]:
         """Return the transactions that are neither over nor prepared, with their connections."""
@@ -124,6 +132,8 @@ class Transactions:
         other = self.taken.get(outcome.tag)
         if other is None or other is transaction:
             return True
+        if other.id == transaction.id and other.repeats(outcome):  # it is discharged, and waits for its coordinator
+            return False
         if other.recalls(outcome.tag):
             return False
         if other.is_committed:
@@ -146,6 +156,8 @@ class Transactions:
         free: list[Outcome] = []
         for outcome in outcomes:
             holder = self.taken.get(outcome.tag)
+            if holder is not None and outcome.delivery is None and holder.repeats(outcome):
+                continue
             if holder is not None and holder.has_acquired(outcome.tag) and not outcome.state:  # released unseen
                 holder.forget(outcome.tag)
                 holder = None

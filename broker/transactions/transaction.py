@@ -11,6 +11,7 @@ stops. A message that was not settled stays with the receiver, which may send an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ from .taken_messages import Taken, TakenMessages
 from .transaction_state import DECIDED, OPEN, TABLE, WITH_CLIENT, TransactionAction, TransactionEvent, TransactionState
 from .transactional_acquisition import AcquiringLink, Acquisition
 from .work import DELETED, TransactionWork
+
+log = logging.getLogger(__name__)
 
 
 class RestoredQueue(SourceQueue, TargetQueue, Protocol):
@@ -190,6 +193,15 @@ class ClientTransaction:
             if not self.recalls(outcome.tag):
                 self.taken.untake(Taken(consumer, queue, outcome))
 
+    def repeats(self, outcome: Outcome) -> bool:
+        """Return whether the transaction is discharged, and has this outcome already; note a settlement."""
+        known = self.taken.by_entry.get(outcome.tag)
+        if known is None or not self.is_discharged or outcome.state not in (0, known.state):
+            return False
+        if outcome.delivery is None:
+            known.is_final = True
+        return True
+
     def find_moves(self) -> None:
         """Find the targets of messages that the commit moves away: rejected ones, and those that failed too often.
 
@@ -274,6 +286,9 @@ class ClientTransaction:
         """Make the transaction fail for that reason. *refusal*: the AMQP error of the message that is being staged."""
         if self.failure is None:
             self._refusal = refusal
+            if self.xid and self.is_discharged:  # its client takes it for done
+                text = "transaction %s is rolled back before it is prepared: %s"
+                log.warning(text, self.xid.hex(), reason, extra={"event": "transaction.rolled-back"})
         self.roll_back(ROLLBACK, reason)
 
     def roll_back(self, condition: str, reason: str) -> int:

@@ -100,5 +100,7 @@ OPEN = frozenset({_S.OPEN, _S.DISCHARGED})
 """States in which the outcome is open, and the broker may roll back."""
 WITH_CLIENT = frozenset({_S.OPEN, _S.FAILED})
 """States in which the client has not discharged the transaction."""
+UNDONE = frozenset({_S.FAILED, _S.ROLLED_BACK})
+"""States in which the broker has rolled it back."""
 DECIDED = frozenset({_S.SUBMITTED, _S.COMMITTED, _S.LOST})
 """States in which the broker does not roll back any more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ...base.errors import TransactionEnded
+from ...base.errors import TransactionEnded, UnknownTransaction
 from ...store.contract.transaction import TxState
 from ..kernel.context import CoreContext
 from .registry import Transactions
@@ -103,7 +103,13 @@ class InDoubt:
     def _find(self, xid: bytes) -> ClientTransaction:
         transaction = self._transactions.by_xid.get(xid)
         if transaction is None:
-            inner = self._store.transactions.of(xid)  # raises if it is unknown
+            try:
+                inner = self._store.transactions.of(xid)
+            except UnknownTransaction as error:
+                if (reason := self._transactions.failures.get(xid)) is None:
+                    raise
+                cause = f"it was rolled back: {reason}"
+                raise UnknownTransaction(f"xid {xid.hex()}", cause, "begin it again") from error
             raise TransactionEnded(inner.name, f"it is {inner.state.value}", "forget it")
         if not transaction.is_discharged or transaction.pending:
             raise TransactionEnded(f"transaction {xid.hex()}", "its client works on it", "have it discharged first")

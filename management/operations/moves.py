@@ -267,7 +267,7 @@ class _Mover:
         if entry.is_dequeued:
             self._done()
             return
-        marked = entry.marked(content)
+        marked = entry.marked(content, 0)
         assert isinstance(marked, bytes)
         assert self._place is not None
         try:

@@ -118,8 +118,10 @@ class ChannelEnd:
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
         self._host.note(settlement.reject, self._link, deliveries, credit, condition, description)
 
-    def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
-        self._host.note(self._do_refuse_relayed, delivery, condition, description, is_settled)
+    def refuse_relayed(
+        self, delivery: Delivery, condition: str, description: str, *, is_settled: bool, txn_id: bytes = b""
+    ) -> None:
+        self._host.note(self._do_refuse_relayed, delivery, condition, description, is_settled, txn_id)
 
     def tell(self, answers: Sequence[Answer], credit: int) -> None:
         self._host.note(settlement.tell, self._link, answers, credit)
@@ -231,15 +233,19 @@ class ChannelEnd:
             if limit or drain:
                 host.request(link)
 
-    def _do_refuse_relayed(self, delivery: Delivery, condition: str, description: str, is_settled: bool) -> None:
+    def _do_refuse_relayed(
+        self, delivery: Delivery, condition: str, description: str, is_settled: bool, txn_id: bytes
+    ) -> None:
         link = self._link
         if link.closed:
             return
         info = encode.value({Symbol("delivery-tag"): tag_of(delivery)})
         if is_settled or not termini.offers_rejected(link):
             self._endpoints.close_link(link, condition, description, info)
-            return
-        settlement.reject(link, (delivery,), 1, condition, description, info)
+        elif txn_id:
+            transaction_state.reject(link, txn_id, (delivery,), 1, condition, description, info)
+        else:
+            settlement.reject(link, (delivery,), 1, condition, description, info)
 
     def _do_settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
         transaction_state.settle(self._link, deliveries)

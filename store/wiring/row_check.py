@@ -71,7 +71,7 @@ def _value(column: Column[Any], value: Any) -> Any:
         if type(value) is not int or not 0 < value <= MOST_ID:
             raise ValueError("not a number from 1 to 2^63-1")
         return value
-    if not isinstance(value, str) or not (column.name == "key" or value):
+    if not isinstance(value, str) or not (value or column.name == "key"):
         raise ValueError("not a text")
     _check_encodable(value, 0)
     if len(value.encode()) > MAX_NAME_BYTES:

@@ -113,8 +113,8 @@ def test_what_an_operator_moves_keeps_what_is_left_of_its_times(policed: Transac
     def move(entry: Any, content: bytes) -> None:
         assert returns.move(policed.world.queue(), entry, other, content, print) is not None
 
-    for entry, content in taker.forwarded:
-        policed.world.do(move, entry, bytes(decoded(content).encode()))
+    for entry, _ in taker.forwarded:
+        policed.world.do(move, entry, bytes(decoded(entry.outgoing(policed.world.store, 0)).encode()))
         del taker.driver.unsettled[entry]
     assert policed.world.queue().messages == 0
     if durable:

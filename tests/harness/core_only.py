@@ -21,7 +21,7 @@ import cairnmq.cluster
 import cairnmq.management
 from cairnmq.router.kernel.core import Core
 
-FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredContent", "LookedAtContent", "Feed", "Quotas"}
+FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RewrittenContent", "LookedAtContent", "Feed", "Quotas"}
 """Classes that any thread may use: workers read content, the reader reads a feed, a selector is a pure function."""
 FLOORS = (cairnmq.broker, cairnmq.management, cairnmq.cluster)
 """The packages whose classes belong to the core."""

@@ -28,16 +28,16 @@ from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 LAST = bytes(Message(body="the last one", properties={"kind": "last"}, durable=True).encode())
 LONG = bytes(3 << 20)
 FOREIGN = (
-    b"one cairn, please", b"\x00", b"\x00S", b"\x00Sp", b"\x00Sp\xc0", b"\x00Sp\xc0\x05\x05AAAA", b"\x00S\x99\x40",
+    b"", b"one cairn, please", b"\x00", b"\x00S", b"\x00Sp", b"\x00Sp\xc0", b"\x00Sp\xc0\x05\x05AAAA", b"\x00S\x99\x40",
     b"\x00Sp\xd0\xff\xff\xff\xff", b"\x00\xa3\x05hello\x40", b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x99\x45",
     b"{}", b"\x00\x00\x00\x00", b"one long cairn" + LONG,
 )  # fmt: skip
-"""What no client may send: a broker sets it aside."""
+"""Contents that the broker rejects if a client sends them."""
 BROKEN = (
-    b"", b"\x00Sw", b"\x00Sr\xd1", b"\x00Ss\xc0\x01\xff", b"\x00St\xc1\x03\x02\xa1\xff", b"\x00Su\xb0" + LONG[:64],
+    b"\x00Sw", b"\x00Sr\xd1", b"\x00Ss\xc0\x01\xff", b"\x00St\xc1\x03\x02\xa1\xff", b"\x00Su\xb0" + LONG[:64],
     b"\x00Sp\x45\x00Sr\xc1\x20" + bytes(5), b"\x00SpE\x00Su" + LONG,
 )  # fmt: skip
-"""What begins as a message."""
+"""Contents that begin like a message."""
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "priority": {"priorities": True},

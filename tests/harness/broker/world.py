@@ -129,7 +129,9 @@ class FakeTerminal:
         self.handed_back += deliveries
         self.credit += credit
 
-    def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
+    def refuse_relayed(
+        self, delivery: Delivery, condition: str, description: str, *, is_settled: bool, txn_id: bytes = b""
+    ) -> None:
         self.reject((delivery,), 1, condition, description)
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
