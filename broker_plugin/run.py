@@ -19,7 +19,7 @@ from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
 from ..cluster.nodes.failover_addresses import ClientAddresses
 from ..management.entities.system import Reloaded
 from ..management.protocol.request import CONFLICT, OK
-from ..management.serve import serve
+from ..management.serve import sampler_of, serve
 from ..router.kernel.core import Core
 from ..router.options import RouterOptions
 from ..router.outbound_connection import check_targets
@@ -131,7 +131,8 @@ class RunningBroker:
         accounts = AccountChanges(path, bool(options.acl_file), self._reader.submit, self._post) if path else None
         denial_reason = self._broker.resolver.denial_reason
         reload = partial(self._reader.submit, self._reload_and_report)
-        serve(self._broker.parts, denial_reason, reload, own_types, self._audit, accounts)
+        sampler = sampler_of(self._broker.parts)
+        serve(self._broker.parts, denial_reason, reload, own_types, self._audit, accounts, sampler)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(
             partial(self._post, self._broker.steps.durable), self._core.fail, partial(self._post, room_again)
@@ -159,6 +160,7 @@ class RunningBroker:
             if isinstance(store, JournalStore):
                 self._metrics.show(FamilyCollector(FAMILIES, lambda: measure(store)))
         self._beside = helper_processes(options)
+        self._post(sampler.begin)
         # recovered nodes that are due for deletion are deleted, also without traffic
         self._post(self._broker.steps.durable, self._store.durable_lsn)
         if manager is not None:

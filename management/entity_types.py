@@ -16,16 +16,20 @@ from .entities.users import AccountsPort, UserType
 from .operations.moves import MoveOperations
 from .operations.peeks import peek_operation
 from .protocol.entity import Type
+from .samples.operation import add_samples
+from .samples.sampler import Sampler
 
 
 def make_types(
-    parts: BrokerParts, reload: Reload | None, more: Sequence[Type], accounts: AccountsPort | None
+    parts: BrokerParts, reload: Reload | None, more: Sequence[Type], accounts: AccountsPort | None, sampler: Sampler
 ) -> dict[str, Type]:
     """Return all types by name, those of *more* included. For *reload* and *accounts* see `serve.serve`."""
     links, connections, remote = parts.links, parts.connections, parts.remote
     core, nodes = links.core, links.nodes
-    queues = QueueType(nodes, links.resolver, connections, core.users)
+    queues = QueueType(nodes, links.resolver, connections, core.users, sampler)
     queues.add(peek_operation(core, queues))
+    broker = BrokerType(core, nodes, connections, reload)
+    add_samples(broker, queues, sampler)
     MoveOperations(core, links.resolver, links.returns, parts.when_answered).add_to(queues)
     types: Sequence[Type] = (
         queues,
@@ -43,7 +47,7 @@ def make_types(
         DownstreamType(remote.upstreams),
         RouterType(remote.network),
         TransactionType(core, connections, links.transactions, parts.in_doubt),
-        BrokerType(core, nodes, connections, reload),
+        broker,
         StoreType(core.store),
         *more,
     )

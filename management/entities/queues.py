@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import isnan, nan
 from typing import Any
 
 from ...base.errors import StoreError
@@ -17,17 +18,21 @@ from ...broker.users.user_accounts import OWNER, UserAccounts
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Listed, Named, Operation, boolean, number, string
 from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, Refusal, arguments, flag, shown
+from ..samples.sampler import Sampler, state_of
 
 
 class QueueType(Named):
     name = "queue"
     meaning = "A queue; includes queues created on first use and queues of a single link."
 
-    def __init__(self, nodes: NodeRegistry, resolver: Resolver, connections: Connections, users: UserAccounts) -> None:
+    def __init__(
+        self, nodes: NodeRegistry, resolver: Resolver, connections: Connections, users: UserAccounts, sampler: Sampler
+    ) -> None:
         self._nodes = nodes
         self._resolver = resolver
         self._connections = connections
         self._users = users
+        self._sampler = sampler
         super().__init__(
             nodes.queues,
             (
@@ -48,6 +53,12 @@ class QueueType(Named):
                 number("dead-lettered", "Dequeued messages that were rejected or exceeded the delivery limit.",
                        lambda q: q.dead_lettered),
                 number("expired", "Dequeued messages that expired.", lambda q: q.expired),
+                number("enqueue-rate", "Messages enqueued per second; null before the second sample.",
+                       lambda q: self._rate(q, "enqueue_rate")),
+                number("dequeue-rate", "Messages dequeued per second; null before the second sample.",
+                       lambda q: self._rate(q, "dequeue_rate")),
+                string("state", "`paused`, `full`, `no consumers` (of ready messages), `growing` (more ready messages "
+                       "in each of three samples), or `normal`.", lambda q: state_of(q, sampler.sample_of(q))),
                 string("connection", "The identity of the connection that the queue is deleted with, if any.",
                        self._connection),
             ),
@@ -91,6 +102,11 @@ class QueueType(Named):
         if operation in (BROWSE, RECEIVE) and queue.private and queue.owner is not call.link.attach.connection:
             raise Refusal(FORBIDDEN, f"{shown(queue.name)} belongs to another connection")
         return queue
+
+    def _rate(self, queue: Queue, name: str) -> float | None:
+        sample = self._sampler.sample_of(queue)
+        rate: float = nan if sample is None else getattr(sample, name)
+        return None if isnan(rate) else round(rate, 3)
 
     def _connection(self, queue: Queue) -> str | None:
         connection = self._connections.by_end.get(queue.owner)

@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 16
 MOST_BYTES = 4 << 20
 """The number of bytes after which an answer ends: its `count` shows where to continue."""
 NOT_HERE = ("REGISTER", "DEREGISTER")
-READING = ("READ", "PEEK", "ROUTE", "ACCESS", "ACCOUNTS")
+READING = ("READ", "SAMPLES", "PEEK", "ROUTE", "ACCESS", "ACCOUNTS")
 """Operations of types that change nothing."""
 
 

@@ -44,6 +44,8 @@ def test_only_what_the_rules_allow(
         ("READ", "queue", "secret", None),
         ("READ", "queue", "not-there", None),
         ("PEEK", "queue", "secret", None),
+        ("SAMPLES", "queue", "secret", None),
+        ("SAMPLES", "broker", "broker", None),
         ("PURGE", "queue", "secret", None),
         ("DELETE", "queue", "secret", None),
         ("MOVE", "queue", "secret", {"to": "open"}),

@@ -38,7 +38,7 @@ def test_change_is_recorded_with_its_outcome_and_its_messages(
         manager.ask(*request)
     for target in ("other", "misspelled"):
         manager.ask("MOVE", "queue", "orders", {"to": target, "count": 0, "create": False})
-    for operation in ("READ", "PEEK"):
+    for operation in ("READ", "SAMPLES", "PEEK"):
         manager.ask(operation, "queue", "orders")
     manager.rows("queue")
     told = changes(caplog)

@@ -9,6 +9,7 @@ from cairnmq.broker_plugin.account_changes import AccountChanges
 from cairnmq.management.entity_types import make_types
 from cairnmq.management.operations.message_description import ATTRIBUTES
 from cairnmq.management.operations.operations import NODE_OPERATIONS
+from cairnmq.management.serve import sampler_of
 from tests.harness.broker.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_text()
@@ -18,7 +19,7 @@ def tables() -> str:
     lines: list[str] = []
     parts = World(1 << 20).broker.parts
     accounts = AccountChanges("users", True, lambda *work: None, lambda *work: None)
-    for type in make_types(parts, lambda done, is_dry_run: None, (), accounts).values():
+    for type in make_types(parts, lambda done, is_dry_run: None, (), accounts, sampler_of(parts)).values():
         lines += ["", f"### {type.name}", "", textwrap.fill(type.meaning, 100), ""]
         lines += ["| attribute | | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]
