@@ -15,13 +15,14 @@ from ...tools.inspect.point_in_time import time_words
 from ..common.csv_rows import columns_of
 from ..common.output import answering, bars, console, output, print_rows, printable
 from ..common.statuses import FOUND
-from ..options.common_options import CommonGroup, output_options
+from ..options.common_options import CommonGroup, output_options, url_option
 from ..options.store_options import connect_options, store_argument
 from ..options.subjects import OUTPUT, option
 
 _QUEUES = 20
 _PIN = ("kind", "name", "inspections", "remedies")
 _PART = ("what", "bytes", "remedy")
+_REMEDIES = "remedies (purge removes all messages of the queue, also those that are still needed):"
 _NAMES = "The PostgreSQL server with the names of the queues"
 
 
@@ -37,15 +38,16 @@ def explain(**_: Any) -> None:
 @store_argument
 @option(OUTPUT, "--limit", default=20, show_default=True, type=click.IntRange(1), help="Show at most N messages.")
 @connect_options(_NAMES)
+@url_option
 @output_options
 @answering
-def tail(store: str, limit: int, connect: str | None, catalog: str | None, output_format: str) -> int:
+def tail(store: str, limit: int, url: str, connect: str | None, catalog: str | None, output_format: str) -> int:
     """Show what pins the oldest part of the log: queues, messages and transactions by name, and how to release it.
 
     A broker may be running on the store. The exit status is 1 if something can't be read.
     """
     with bars() as progress:
-        found = explain_tail(store, progress, connect, catalog, limit)
+        found = explain_tail(store, progress, connect, catalog, limit, url)
     status = 0 if found.complete else FOUND
     with output(lambda: status):
         pins = [pin.fields() for pin in found.pins]
@@ -77,7 +79,7 @@ def _show_tail(found: Explanation) -> None:
         shown.print(f"if all of that went, {size_text(found.freed_bytes)} would come free")
     for line in found.by_itself:
         shown.print(f"by itself: {line}")
-    for title, commands in (("to inspect them:", found.inspections), ("remedies:", found.remedies)):
+    for title, commands in (("to inspect them:", found.inspections), (_REMEDIES, found.remedies)):
         if commands:
             shown.print(title)
         for command in commands:

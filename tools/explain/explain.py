@@ -11,6 +11,7 @@ import os
 import shlex
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from ..inspect.properties import amqp_id_of
 from .overview import StoreOverview, overview_of
 
 _ABOUT_CONSUMERS = (RecordType.LOG_OPEN, RecordType.ACQUIRE)
+Ctl = Callable[..., str]
+_BROKER_URL = "amqp://127.0.0.1:5672"
 _LISTED = 20
 """The maximum number of messages that are listed individually."""
 MOST_COMMANDS = 10
@@ -91,9 +94,13 @@ class Explanation:
 
 
 def explain_tail(
-    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None, listed: int = _LISTED
+    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None, listed: int = _LISTED,
+    url: str = _BROKER_URL,
 ) -> Explanation:
-    """The pins of the base of the log of the store at *path*. Raises `CairnError` if that is none."""
+    """The pins of the base of the log of the store at *path*. Raises `CairnError` if that is none.
+
+    *url*: the broker of the store, which its commands name: a host may have several.
+    """
     overview = overview_of(path, progress, connect, catalog)
     reader, size = overview.reader, overview.reader.container_bytes
     found = Explanation(path, reader.heads.base_lsn, overview.end_lsn, notes=overview.notes, complete=overview.complete)
@@ -102,14 +109,19 @@ def explain_tail(
         return found
     slot = next((slot for slot in reader.slots if overview.state.pins.is_needed(slot)), reader.slots[-1])
     found.slot, found.file = slot, reader.heads.file_name(slot)
-    _fill(found, overview, slot, listed)
+    _fill(found, overview, slot, listed, ctl_of(url))
     _name_takers(found, overview, progress)
     found.freed_bytes = size * len(freed_with(overview.state.pins, slot)) if overview.state.pins.is_needed(slot) else 0
     found.by_itself = _by_itself(found, overview, slot)
     return found
 
 
-def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -> None:
+def ctl_of(url: str) -> Ctl:
+    """Return a function that makes a command for the broker at *url* of its words."""
+    return lambda *words: " ".join(("cairnmq ctl --url", shlex.quote(url), *words))
+
+
+def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int, ctl: Ctl) -> None:
     queues: Counter[str] = Counter()
     for holder in SlotHolders(overview.state, overview.reader.container_bytes).of(slot):
         pin = None
@@ -117,10 +129,10 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
             kind = "message"
             queues.update(overview.name_of(queue_id) for queue_id in holder.queue_ids)
             if found.counts[kind] < listed:
-                pin = _message(overview, holder)
+                pin = _message(overview, holder, ctl)
         elif isinstance(holder, TransactionHolds):
             kind = "transaction"
-            pin = _transaction(overview, holder)
+            pin = _transaction(overview, holder, ctl)
         elif isinstance(holder, PurgeHolds):
             kind = "purge"
             reported = "a running broker processes its messages in steps"
@@ -170,7 +182,7 @@ def _name_takers(found: Explanation, overview: StoreOverview, progress: Progress
         about[message_id]["acquired"] = taker
 
 
-def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
+def _message(overview: StoreOverview, holder: MessageHolds, ctl: Ctl) -> Pin:
     state, message_id = overview.state, holder.message_id
     lsn = state.place_of(message_id)
     record = record_at(overview.reader, lsn)
@@ -193,17 +205,17 @@ def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
     inspections: list[str] = []
     remedies: list[str] = []
     for xid in locks:
-        remedies += _ending(xid)
+        remedies += _ending(xid, ctl)
     for queue_id in holder.queue_ids:
         if queue_id in overview.queue_names:
             name = shlex.quote(overview.queue_names[queue_id])
-            inspections.append(f"cairnmq ctl queues peek {name}")
-            remedies += [f"cairnmq ctl queues purge {name}", f"cairnmq ctl queues move {name} OTHER --count 1"]
+            inspections.append(ctl("queues peek", name))
+            remedies += [ctl("queues purge", name), ctl("queues move", name, "OTHER --count 1")]
     on = f"on queue {', '.join(names)}" if names else "on no queue yet"
     return Pin("message", f"message {message_id} {on}", details, tuple(remedies), tuple(inspections))
 
 
-def _transaction(overview: StoreOverview, holder: TransactionHolds) -> Pin:
+def _transaction(overview: StoreOverview, holder: TransactionHolds, ctl: Ctl) -> Pin:
     head = head_at(overview.reader, holder.txn_id)
     prepared = overview.state.outcomes.prepared.get(holder.txn_id)
     details: dict[str, object] = {
@@ -212,12 +224,12 @@ def _transaction(overview: StoreOverview, holder: TransactionHolds) -> Pin:
         "age_s": None if head is None else round(time.time() - head.time_us / 1e6, 3),
     }  # fmt: skip
     xid = holder.xid.hex()
-    remedies = _ending(xid) if holder.state == "prepared" else [f"cairnmq ctl transactions forget {xid}"]
+    remedies = _ending(xid, ctl) if holder.state == "prepared" else [ctl("transactions forget", xid)]
     return Pin("transaction", holder.description(overview.queue_names), details, tuple(remedies))
 
 
-def _ending(xid: str) -> list[str]:
-    return [f"cairnmq ctl transactions commit {xid}", f"cairnmq ctl transactions rollback {xid}"]
+def _ending(xid: str, ctl: Ctl) -> list[str]:
+    return [ctl("transactions commit", xid), ctl("transactions rollback", xid)]
 
 
 def freed_with(pins: Pins, slot: int) -> set[int]:
