@@ -26,7 +26,7 @@ from .api.openapi import PREFIX, description
 from .api.table import all_endpoints
 from .http.disconnect import until_disconnect
 from .http.guard import Guard, Refused, client_of, own_names
-from .session.errors import INTERNAL, INVALID, NOT_ALLOWED, NOT_FOUND, ApiError
+from .session.errors import INTERNAL, INVALID, LOGIN_REQUIRED, NOT_ALLOWED, NOT_FOUND, ApiError
 from .session.options import ConsoleOptions
 from .session.sessions import BrowserSession, Peer, Sessions
 
@@ -42,6 +42,7 @@ LOGIN = {
     "user": Field("string", "The user; null for an anonymous session."),
     "password": Field("string", "The password.", default=""),
 }
+SESSION_QUERY = {"optional": Field("boolean", "Answer 204 without a session, not 401.", default=False)}
 
 
 class Console:
@@ -119,16 +120,26 @@ class Console:
         try:
             if request.method == "POST":
                 return await self._login(request)
+            if request.method != "DELETE":
+                return self._shown_session(request)
             session = self._session_of(request)
-            if request.method == "DELETE":
-                session.check_csrf(request.headers.get("x-csrf-token", ""))
-                self.sessions.logout(session)
-                response = Response(status_code=204, headers=_NO_STORE)
-                response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
-                return response
-            return json_response(self._described(session))
+            session.check_csrf(request.headers.get("x-csrf-token", ""))
+            self.sessions.logout(session)
+            response = Response(status_code=204, headers=_NO_STORE)
+            response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+            return response
         except ApiError as error:
             return error_response(error)
+
+    def _shown_session(self, request: Request) -> Response:
+        """Return the session. Raises `ApiError`."""
+        is_optional = read_query(SESSION_QUERY, request.query_params)["optional"]
+        try:
+            return json_response(self._described(self._session_of(request)))
+        except ApiError as error:
+            if error.condition != LOGIN_REQUIRED or not is_optional:
+                raise
+            return Response(status_code=204, headers=_NO_STORE)  # a browser would log another status as an error
 
     async def _login(self, request: Request) -> Response:
         given = read_body(LOGIN, await _json(request))
@@ -147,12 +158,10 @@ class Console:
 
     def _described(self, session: BrowserSession) -> dict[str, Any]:
         options = self._options
-        host = f"[{options.broker_host}]" if ":" in options.broker_host else options.broker_host
-        url = f"{'amqps' if options.broker_tls else 'amqp'}://{host}:{options.broker_port}"
         return {
             "user": session.user,
             "csrf": session.csrf,
-            "broker": {"url": url},
+            "broker": {"url": options.broker_url},
             "has_history": options.store_dir is not None,
             "idle_s": options.session_idle_s,
         }

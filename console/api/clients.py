@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...amqp.client.plain_values import plain
@@ -36,7 +37,14 @@ async def close_link(call: ApiCall) -> None:
 
 
 async def list_transactions(call: ApiCall) -> Any:
-    return page_of(await rows_of(call.session, "transaction"), call.query)
+    rows = await rows_of(call.session, "transaction")
+    clients = {row["identity"]: row for row in await rows_of(call.session, "connection")} if rows else {}
+    return page_of([{**row, "client": _client(clients.get(row["connection"]))} for row in rows], call.query)
+
+
+def _client(connection: Mapping[str, Any] | None) -> str | None:
+    """Return the name of a client for people: its container, and its address."""
+    return None if connection is None else f"{connection['container'] or 'unnamed'} ({connection['name']})"
 
 
 async def decide_transaction(call: ApiCall) -> Any:

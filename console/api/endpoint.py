@@ -69,6 +69,7 @@ LIST_QUERY = {
     "order": Field("string", "The direction of the order.", default="asc", choices=("asc", "desc")),
     "page": Field("integer", "The number of the page.", default=1, least=1),
     "per_page": Field("integer", "Items of a page.", default=50, least=1, most=MOST_PER_PAGE),
+    "format": Field("string", "JSON, or a CSV file with up to 10,000 items.", default="json", choices=("json", "csv")),
 }
 
 

@@ -33,6 +33,11 @@ class HistoryApi:
     async def range(self, call: ApiCall) -> Any:
         return await self._readers.ask(call.session.user, "range")
 
+    async def progress(self, call: ApiCall) -> Any:
+        """Return the progress of the question of the user that is read."""
+        running = self._readers.running.get(call.session.user)
+        return {"running": None if running is None else vars(running)}
+
     async def contents(self, call: ApiCall) -> Any:
         await _check(call)
         return await self._readers.ask(call.session.user, "contents", **call.query)
@@ -108,6 +113,10 @@ class HistoryApi:
             Endpoint(
                 "GET", "/history/range", "Show between which LSNs and times history is kept", self.range,
                 ends_with_client=True,
+            ),
+            Endpoint(
+                "GET", "/history/progress", "Show how far the question to the history that runs is", self.progress,
+                is_use=False,
             ),
             Endpoint(
                 "GET", "/history/contents", "List messages on queues at a point in time", self.contents,

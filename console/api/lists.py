@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...amqp.client.plain_values import plain
+from ..http.csv_list import MOST_CSV_ROWS, csv_response
 from ..session.errors import INVALID, ApiError
 from ..session.sessions import BrowserSession
 
@@ -23,8 +24,9 @@ MOST_WAIT_S = 2.0
 QUEUE_ATTRIBUTES = (
     "name", "durable", "arguments", "messages", "ready", "unsettled", "held-bytes", "consumers", "producers",
     "bindings", "enqueued", "dequeued", "dead-lettered", "expired",
+    "enqueue-rate", "dequeue-rate", "state",
 )  # fmt: skip
-"""The attributes of queues for lists and for totals, which share one snapshot."""
+"""The attributes of queues for lists."""
 MOST_ROWS = 100_000
 
 
@@ -79,6 +81,8 @@ def page_of(rows: Iterable[Mapping[str, Any]], query: Mapping[str, Any], searche
         found.sort(key=lambda row: _order(row.get(field)), reverse=query["order"] == "desc")
     elif query["order"] == "desc":
         found.reverse()
+    if query["format"] == "csv":
+        return csv_response(found[:MOST_CSV_ROWS])
     begin = (query["page"] - 1) * query["per_page"]
     items = found[begin : begin + query["per_page"]]
     return {"items": items, "total": len(found), "page": query["page"], "per_page": query["per_page"]}

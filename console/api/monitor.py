@@ -1,7 +1,8 @@
-"""Histories of rates, and server-sent events.
+"""Samples of the broker and its queues, and server-sent events.
 
-The broker is sampled for each user with an open page: every `SAMPLE_S`, or less often if that takes more than a tenth
-of the time. Samples are kept in a ring of `KEPT` entries.
+The broker takes the samples, whether a page is open or not (`SAMPLES` of management). The console reads those that it
+does not have yet for each user with an open page, every `SAMPLE_S`, or less often if that takes more than a tenth of
+the time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
+from math import isnan
 from typing import Any
 
 import msgspec
@@ -20,53 +22,47 @@ from starlette.types import Receive, Scope, Send
 from ...amqp.client.plain_values import plain
 from ..session.errors import LIMIT, ApiError
 from ..session.sessions import BrowserSession
-from .endpoint import ApiCall, Endpoint
-from .lists import QUEUE_ATTRIBUTES, rows_of
+from .endpoint import ApiCall, Endpoint, Field
 from .logs import LogTail
 from .sync_latency import SyncLatency
 
 SAMPLE_S = 5.0
 KEPT = 720
 FORECAST_SAMPLES = 60
-MOST_QUEUES = 32
-"""Queues of a user with a history of rates; the one that was not requested for longest is dropped."""
 MOST_STREAMS = 4
 MOST_STREAMS_OF_ALL = 128
 """Half of the connections: the others are for requests."""
-TOTALS = (
-    "messages", "ready", "unsettled", "held-bytes", "consumers", "enqueued", "dequeued", "dead-lettered", "expired"
-)  # fmt: skip
-_COUNTERS = ("enqueued", "dequeued")
-_QUEUE_SAMPLE = ("messages", "ready", "unsettled", "consumers")
+_NAMES = {
+    "enqueue-rate": "enqueued", "dequeue-rate": "dequeued", "disk-free-bytes": "free_bytes", "sync-ms": "fsync_ms"
+}  # fmt: skip
+"""Names of the columns in samples, as far as the broker has others."""
 
 
-class Ring:
-    """Samples of one queue or of the broker, with rates per second since the previous sample."""
+async def samples_of(session: BrowserSession, type: str, name: str, span: str, after: int) -> dict[str, Any]:
+    """Return the samples of an entity behind the number *after*; missing ones are left out."""
+    found = plain(await session.quick.ask("SAMPLES", type, name, {"span": span, "after": after}))
+    first, interval_s = found["number"], found["interval-seconds"]
+    names = [_NAMES.get(column, column) for column in found["samples"]]
+    items = []
+    for number, row in enumerate(zip(*found["samples"].values(), strict=True), first):
+        if not isnan(row[0]):
+            values = {key: _figure(value) for key, value in zip(names, row, strict=True)}
+            items.append({"number": number, "time": int(number * interval_s * 1000), **values})
+    return {"items": items, "interval_s": interval_s, "first": first, "totals": found.get("totals")}
 
-    def __init__(self) -> None:
-        self.samples: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self._last: tuple[float, dict[str, Any]] | None = None
 
-    def add(self, found: dict[str, Any], more: dict[str, Any]) -> None:
-        now_s = time.monotonic()
-        rates: dict[str, float] = {}
-        if self._last is not None and now_s > self._last[0]:
-            before_s, before = self._last
-            for key in _COUNTERS:
-                rates[key] = round(max(0, found[key] - before[key]) / (now_s - before_s), 3)
-        self._last = now_s, {key: found[key] for key in _COUNTERS}
-        values = {key: found[key] for key in _QUEUE_SAMPLE}
-        self.samples.append(
-            {"time": int(time.time() * 1000), **values, **dict.fromkeys(_COUNTERS, 0.0), **rates, **more}
-        )
+def _figure(value: float) -> float | int | None:
+    if isnan(value):
+        return None
+    return int(value) if value.is_integer() else round(value, 3)
 
 
 class Monitor:
     """The samples for one user."""
 
     def __init__(self) -> None:
-        self.broker = Ring()
-        self.queues: dict[str, Ring] = {}
+        self.samples: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        """The last hour of the broker."""
         self.latest: dict[str, Any] = {}
         self._syncs = SyncLatency()
         self._sampled_s = -1e9
@@ -83,32 +79,26 @@ class Monitor:
                 self._took_s = self._sampled_s - now_s
         return self.latest
 
-    def ring_of(self, queue: str) -> Ring:
-        """Return the ring of *queue*, which is sampled from now on."""
-        ring = self.queues.pop(queue, None) or Ring()
-        self.queues[queue] = ring
-        if len(self.queues) > MOST_QUEUES:
-            del self.queues[next(iter(self.queues))]
-        return ring
-
     async def _sample(self, session: BrowserSession) -> dict[str, Any]:
         client = session.quick
         broker = plain(await client.ask("READ", "broker", "broker"))
         store = plain(await client.ask("READ", "store", "store"))
-        rows = await rows_of(session, "queue", QUEUE_ATTRIBUTES)
-        totals = {key: sum(row[key] or 0 for row in rows) for key in TOTALS}
-        free = store.get("journal-disk-free-bytes")
-        self.broker.add(totals, {"free_bytes": free, "fsync_ms": self._syncs.add(store)})
-        by_name = {row["name"]: row for row in rows}
-        for name, ring in list(self.queues.items()):
-            if name in by_name:
-                ring.add(by_name[name], {})
+        after = self.samples[-1]["number"] if self.samples else 0
+        found = await samples_of(session, "broker", "broker", "hour", after)
+        if found["first"] <= after:  # the clock of the broker was set back
+            self.samples.clear()
+            found = await samples_of(session, "broker", "broker", "hour", 0)
+        self.samples.extend(found["items"])
+        totals = dict(found["totals"])
+        totals["unsettled"] = max(0, totals.get("messages", 0) - totals.get("ready", 0))
+        self._syncs.add(store)
+        free = self.samples[-1]["free_bytes"] if self.samples else store.get("journal-disk-free-bytes")
         return {
             "broker": broker,
             "store": store,
-            "totals": {**totals, "queues": len(rows)},
+            "totals": totals,
             "alarms": [{"reason": text} for text in broker["alarms"]],
-            "disk": {"free_bytes": free, "full_in_s": full_in_s(self.broker.samples)},
+            "disk": {"free_bytes": free, "full_in_s": full_in_s(self.samples)},
             "fsync": self._syncs.latest,
         }
 
@@ -132,15 +122,15 @@ def monitor_of(session: BrowserSession) -> Monitor:
 async def overview(call: ApiCall) -> Any:
     monitor = monitor_of(call.session)
     found = await monitor.overview(call.session)
-    return {**found, "samples": list(monitor.broker.samples)}
+    if call.query["span"] == "hour":
+        return {**found, "samples": list(monitor.samples), "interval_s": SAMPLE_S}
+    past = await samples_of(call.session, "broker", "broker", call.query["span"], 0)
+    return {**found, "samples": past["items"], "interval_s": past["interval_s"]}
 
 
 async def queue_rates(call: ApiCall) -> Any:
-    monitor = monitor_of(call.session)
-    await call.session.quick.ask("READ", "queue", call.name)
-    ring = monitor.ring_of(call.name)
-    await monitor.overview(call.session)
-    return {"items": list(ring.samples), "interval_s": SAMPLE_S}
+    found = await samples_of(call.session, "queue", call.name, call.query["span"], call.query["after"])
+    return {"items": found["items"], "interval_s": found["interval_s"]}
 
 
 class EventStreams:
@@ -173,9 +163,7 @@ class EventStreams:
         while self._is_open(session):
             try:
                 found = await monitor.overview(session)
-                samples = list(monitor.broker.samples)[-1:]
-                yield _event("overview", {**found, "samples": samples})
-                yield _event("queues", {name: list(ring.samples)[-1:] for name, ring in monitor.queues.items()})
+                yield _event("overview", {**found, "samples": list(monitor.samples)[-1:]})
             except ApiError as error:
                 yield _event("unavailable", {"text": error.text})
             if may_read_logs:
@@ -204,7 +192,14 @@ def _event(name: str, value: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
 
 
+SPAN = Field(
+    "string", "The last hour with a sample each 5 s, or the last day with one each minute.", default="hour",
+    choices=("hour", "day"),
+)  # fmt: skip
 MONITOR_ENDPOINTS = (
-    Endpoint("GET", "/overview", "Show the broker, its store, totals and rates", overview),
-    Endpoint("GET", "/queues/{name}/rates", "Show the history of the rates of a queue", queue_rates),
-)
+    Endpoint("GET", "/overview", "Show the broker, its store, totals and rates", overview, query={"span": SPAN}),
+    Endpoint(
+        "GET", "/queues/{name}/rates", "Show the history of the rates of a queue", queue_rates,
+        query={"span": SPAN, "after": Field("integer", "The number of the last known sample.", default=0)},
+    ),
+)  # fmt: skip

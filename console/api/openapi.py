@@ -163,6 +163,10 @@ def _errors() -> dict[str, Any]:
 def _session(login: Mapping[str, Field]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Session"}}}
     csrf = {"$ref": "#/components/parameters/csrf"}
+    optional: dict[str, Any] = {
+        "name": "optional", "in": "query", "schema": {"type": "boolean", "default": False},
+        "description": "Answer 204 without a session, not 401.",
+    }  # fmt: skip
     return {
         "post": {
             "summary": "Log in", "operationId": "log_in", "tags": ["session"], "security": [],
@@ -171,7 +175,11 @@ def _session(login: Mapping[str, Field]) -> dict[str, Any]:
         },
         "get": {
             "summary": "Show the session", "operationId": "get_session", "tags": ["session"],
-            "responses": {"200": {"description": "The session.", "content": content}, **_errors()},
+            "parameters": [optional],
+            "responses": {
+                "200": {"description": "The session.", "content": content}, "204": {"description": "No session."},
+                **_errors(),
+            },
         },
         "delete": {
             "summary": "Log out", "operationId": "log_out", "tags": ["session"], "parameters": [csrf],

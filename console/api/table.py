@@ -22,11 +22,11 @@ def all_endpoints(options: ConsoleOptions, is_open: Callable[[BrowserSession], b
     """Return all endpoints. *is_open*: see `EventStreams`."""
     logs = LogTail(options.log_file)
     streams = EventStreams(logs, is_open)
-    history = HistoryApi(HistoryReaders(options.store_dir, options.archive_dir, options.also))
+    history = HistoryApi(HistoryReaders(options.store_dir, options.archive_dir, options.also, url=options.broker_url))
     return (
         *MONITOR_ENDPOINTS,
         Endpoint(
-            "GET", "/events", "Receive events: overview, queues, log", streams.open, result="stream", is_use=False
+            "GET", "/events", "Receive events: overview, log", streams.open, result="stream", is_use=False
         ),
         *QUEUE_ENDPOINTS,
         *MESSAGE_ENDPOINTS,

@@ -10,7 +10,7 @@ from ...base.errors import CairnError
 from ...tools.history.history_view import HistoryView
 from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, needle_of, sent_as
 from ...tools.inspect.properties import Properties
-from .places import ignore_progress, ms_of, paths_of, queues_named
+from .places import ms_of, paths_of, queues_named, report_progress
 
 MOST_LIVES = 10
 MOST_READ_LIVES = 50
@@ -43,7 +43,7 @@ def trace_elsewhere(asked: Asked) -> Any:
     for label, store in asked["others"].items():
         try:
             with HistoryView([store]) as past:
-                ids = find(past.history, matches, needle, ignore_progress)
+                ids = find(past.history, matches, needle, report_progress)
                 lives += _lives(past, ids, lambda queue_id: True, label)
                 remarks += [f"{label}: {text}" for text in past.all_remarks()]
                 count += len(ids)
@@ -59,7 +59,7 @@ def _lives(past: HistoryView, ids: Iterable[int], wanted: Callable[[int], bool],
     read = 0
     for message_id in ids:
         if message_id not in done and len(lives) < MOST_LIVES and read < MOST_READ_LIVES:
-            life = lifetime_of(past.history, message_id, ignore_progress)
+            life = lifetime_of(past.history, message_id, report_progress)
             done.update(life.message_ids)
             read += 1
             if any(wanted(event.queue_id) for event in life.events):
@@ -73,7 +73,7 @@ def _messages(past: HistoryView, asked: Asked) -> list[int]:
     for key in ("message_id", "correlation_id"):
         text = asked[key]
         if text:
-            return find(past.history, partial(_has, key, text), needle_of(text), ignore_progress)
+            return find(past.history, partial(_has, key, text), needle_of(text), report_progress)
     raise CairnError("trace", "no message is named", "name its id, message_id or correlation_id")
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...analytics.scan.selection import queue_ids_named
 from ...tools.history.history_view import HistoryView
 
+REPORT_S = 0.2
+_reported_s = 0.0
 
 def paths_of(asked: Mapping[str, Any]) -> list[str]:
     """Return the store and its archive."""
@@ -37,8 +42,21 @@ def queues_named(past: HistoryView, queue: str) -> Callable[[int], bool]:
     return lambda queue_id: queue_id in ids
 
 
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Ignore the progress of a question."""
+def shown_queues(past: HistoryView, queue: str) -> Callable[[int], bool]:
+    """Return the test of queue IDs for *queue*; empty for all but the queues of the broker itself."""
+    if queue:
+        return queues_named(past, queue)
+    return lambda queue_id: not past.name_of(queue_id).startswith("$")
+
+
+def report_progress(what: str, done: int, total: int) -> None:
+    """Write the progress of the question as a line: its stage, and the parts done of all. At most one each 0.2 s."""
+    global _reported_s
+    now_s = time.monotonic()
+    if now_s - _reported_s >= REPORT_S:
+        _reported_s = now_s
+        sys.stdout.write(json.dumps([what, done, total]) + "\n")
+        sys.stdout.flush()
 
 
 def ms_of(time_us: int) -> float | None:

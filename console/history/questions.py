@@ -13,7 +13,7 @@ from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, check_order, parse_point_in_time
 from .lifetimes import trace, trace_elsewhere
-from .places import ignore_progress, ms_of, paths_of, queues_named
+from .places import ms_of, paths_of, report_progress, shown_queues
 from .replay import replay
 
 MOST_MESSAGES = 1000
@@ -43,8 +43,8 @@ def span(asked: Asked) -> Any:
 def contents(asked: Asked) -> Any:
     """Return the messages on queues as of a point in time."""
     with HistoryView(paths_of(asked)) as past:
-        wanted = queues_named(past, asked["queue"])
-        view = past.view(_moment(asked["at"]), ignore_progress, partial=True)
+        wanted = shown_queues(past, asked["queue"])
+        view = past.view(_moment(asked["at"]), report_progress, partial=True)
         on = {queue_id: ids for queue_id, ids in view.on.items() if wanted(queue_id)}
         items: list[dict[str, Any]] = []
         for queue_id in on:
@@ -73,13 +73,13 @@ def contents(asked: Asked) -> Any:
 def changes(asked: Asked) -> Any:
     """Return the differences of queues between two points in time."""
     with HistoryView(paths_of(asked)) as past:
-        wanted = queues_named(past, asked["queue"])
-        views = [past.view(_moment(asked[key]), ignore_progress, partial=True) for key in ("from", "to")]
+        wanted = shown_queues(past, asked["queue"])
+        views = [past.view(_moment(asked[key]), report_progress, partial=True) for key in ("from", "to")]
         first, second = views
         check_order("from, to", first.lsn, second.lsn)
         items: list[dict[str, Any]] = []
         queues = []
-        for queue_id, change in difference(first, second, wanted, ignore_progress).items():
+        for queue_id, change in difference(first, second, wanted, report_progress).items():
             name = past.name_of(queue_id)
             queues.append(
                 {"queue": name, "added": len(change.came), "removed": len(change.went), "passed": change.passed}
@@ -112,11 +112,20 @@ def _amqp_id(view: QueuesView, message_id: int) -> str | None:
         return None
 
 
+def destroyed_by(command: str) -> str | None:
+    """Return what a command destroys for good; None for nothing."""
+    if " queues purge " in command:
+        return "It removes all messages of the queue that no consumer holds, also those that are still needed."
+    if " transactions " in command:
+        return "It decides for the coordinator of the transaction."
+    return None
+
+
 def journal(asked: Asked) -> Any:
     """Return the containers of the journal, and why the log is as long as it is."""
     store = asked["store_dir"]
-    stat = stat_store(store, ignore_progress)
-    tail = explain_tail(store, ignore_progress)
+    stat = stat_store(store, report_progress)
+    tail = explain_tail(store, report_progress, url=asked["url"])
     log, size = stat.log, stat.container_bytes
     containers = []
     for slot in stat.slots[:MOST_CONTAINERS]:
@@ -130,7 +139,8 @@ def journal(asked: Asked) -> Any:
         })  # fmt: skip
     commands = [
         *({"text": "To see what holds the oldest container:", "command": one} for one in tail.inspections),
-        *({"text": "To release the oldest container:", "command": one} for one in tail.remedies),
+        *({"text": "To release the oldest container:", "command": one, "destroys": destroyed_by(one)}
+          for one in tail.remedies),
     ]
     held_by = None
     if tail.pins:

@@ -1,5 +1,7 @@
 """A process that answers one question about a store: a JSON object on standard input, and one on standard output.
 
+Lines with its progress come before the answer.
+
 A question may read the whole log. Therefore it has a process of its own, with a low priority and limits of CPU time and
 memory, which the console ends if it takes too long. If the memory of the machine runs out, the kernel ends this process
 before others.
@@ -18,7 +20,7 @@ from typing import Any
 from ...base.errors import CairnError, IncompleteResult
 from .questions import QUESTIONS
 
-CPU_S = 60
+CPU_S = 120
 NICE = 10
 """A tenth of a busy core remains for a question; with 19 an operator waited for more than 30 s."""
 FIRST_TO_END = "1000"

@@ -23,6 +23,8 @@ from .errors import CONFLICT, INVALID, LOGIN_REQUIRED, UNAVAILABLE, ApiError, re
 
 PAGE_ROWS = 1000
 NODE = "org.amqp.management"
+IDLE_S = 60.0
+"""A connection without requests is closed, and made again for the next one: the tab that used it may be closed."""
 
 
 class BrokerClient:
@@ -39,6 +41,7 @@ class BrokerClient:
         self._loop: Loop | None = None
         self._management: Management | None = None
         self._relay: Sender | None = None
+        self._used_s = 0.0
 
     def use_password(self, password: str) -> None:
         """Log in with *password* when the connection is made again."""
@@ -47,6 +50,7 @@ class BrokerClient:
     async def connect(self) -> None:
         """Log in. Raises `BrokerError`."""
         async with self._turn:
+            self._used_s = asyncio.get_running_loop().time()
             await self._run(self._connected)
 
     async def ask(
@@ -81,9 +85,12 @@ class BrokerClient:
             raise ApiError(409, CONFLICT, text or "the broker did not accept the message; see its log")
 
     async def keep_alive(self) -> None:
-        """Send an empty frame if the broker needs one. A lost connection is closed."""
+        """Send an empty frame if the broker needs one. A lost connection is closed, and an idle one."""
         if self._wire is not None and not self._turn.locked():
             async with self._turn:
+                if asyncio.get_running_loop().time() - self._used_s > IDLE_S:
+                    await self._run(self._drop)
+                    return
                 try:
                     await self._run(self._pulse)
                 except BrokerError:
@@ -107,6 +114,7 @@ class BrokerClient:
     async def _in_turn(self, work: Any, *arguments: Any) -> Any:
         """Run *work*. The connection is closed after an error, since a late response would be another request's."""
         async with self._turn:
+            self._used_s = asyncio.get_running_loop().time()
             had_connection = self._management is not None
             try:
                 async with self.of_user:

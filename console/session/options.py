@@ -29,3 +29,8 @@ class ConsoleOptions(NamedTuple):
     session_idle_s: float = 1800.0
     configuration: tuple[Any, ...] = ()
     """The options of the broker with their values and sources, as maps."""
+
+    @property
+    def broker_url(self) -> str:
+        host = f"[{self.broker_host}]" if ":" in self.broker_host else self.broker_host
+        return f"{'amqps' if self.broker_tls else 'amqp'}://{host}:{self.broker_port}"

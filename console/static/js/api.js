@@ -27,12 +27,8 @@ export class Api extends EventTarget {
 
   /** The session of this browser, or null. */
   async session() {
-    try {
-      return this.#remember(await this.#fetch("GET", "/session", {}));
-    } catch (error) {
-      if (error.status === 401) return null;
-      throw error;
-    }
+    const found = await this.#fetch("GET", "/session", { query: { optional: true } });
+    return found && this.#remember(found);
   }
 
   async signOut() {
@@ -68,7 +64,7 @@ export class Api extends EventTarget {
       if (error.name === "AbortError") throw error;
       throw new ApiError(0, "console:unreachable", "The console does not answer.");
     }
-    const answer = response.status === 204 ? null : await response.json().catch(() => null);
+    const answer = response.status === 204 ? null : await response.json().catch((error) => { if (error.name === "AbortError") throw error; return null; });
     if (response.ok) return answer;
     throw new ApiError(response.status, answer?.error?.condition ?? "", answer?.error?.text ?? `The console answered with status ${response.status}.`, answer?.error?.field);
   }

@@ -1,4 +1,7 @@
-// Builds elements. Text only ever becomes a text node, so a name or a body that others chose cannot become markup.
+// Builds elements. Text only ever becomes a text node with visible characters, so a name or a body that others chose cannot become markup, and
+// cannot look like another one.
+
+import { visible } from "./visible.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -38,10 +41,12 @@ function fill(element, options, children) {
     else if (key === "style") for (const [name, one] of Object.entries(value)) element.style.setProperty(name, one);
     else if (key === "data") Object.assign(element.dataset, value);
     else if (key === "href" && !value.startsWith("#") && !value.startsWith("/api/")) throw new Error(`not a link of the console: ${value}`);
-    else element.setAttribute(key, value === true ? "" : String(value));
+    else element.setAttribute(key, value === true ? "" : SHOWN.includes(key) ? visible(String(value)) : String(value));
   }
-  element.append(...flat(children));
+  element.append(...flat(children, element.nodeName === "PRE"));
   return element;
 }
 
-const flat = (children) => children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
+const SHOWN = ["title", "aria-label", "aria-valuetext", "placeholder"];
+const flat = (children, hasLines) => children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false)
+  .map((one) => (typeof one === "string" ? visible(one, hasLines) : one));

@@ -86,6 +86,19 @@ export function text(value) {
 /** `1 message`, `2 messages`. */
 export const amount = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
+const DURATIONS = [[/-ms$/, 1e-3], [/(-s|-seconds|-timeout|-interval|-age|-delay|-silence|-lifetime)$/, 1]];
+
+/** A configuration value for people: sizes, durations and lists by the name of the option. */
+export function setting(name, value) {
+  if (Array.isArray(value)) return value.length ? value.map(text).join(", ") : "none";
+  if (value === null || value === undefined || value === "") return "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value !== "number") return text(value);
+  if (/(-bytes|-size|-limit|-memory|-reserve)$/.test(name) && value >= 1024) return bytes(value);
+  const unit = DURATIONS.find(([pattern]) => pattern.test(name));
+  return unit ? duration(value * unit[1]) : count(value);
+}
+
 function trimmed(number, digits) {
   const shown = number.toFixed(digits);
   return digits ? shown.replace(/\.0+$/, "") : shown;

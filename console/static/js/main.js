@@ -9,8 +9,9 @@ import { failed, loading } from "./parts/basics.js";
 import { Router } from "./router.js";
 import { shell } from "./shell.js";
 import { View } from "./view.js";
+import { visible } from "./visible.js";
 
-const EVENTS = ["overview", "queues", "log", "unavailable"];
+const EVENTS = ["overview", "log", "unavailable"];
 const api = new Api();
 const live = new LiveEvents();
 const router = new Router(PAGES);
@@ -58,7 +59,7 @@ function open() {
   const place = router.place ?? { page: PAGES.nowhere, params: {}, query: {}, path: "/" };
   view = new View({ place, api, live, router, session });
   const { title, element } = place.page(view);
-  document.title = `${title} – CairnMQ`;
+  document.title = `${visible(title)} – CairnMQ`;
   frame.show(place.path, element);
   if (!isFirst) {
     scrollTo(0, 0);

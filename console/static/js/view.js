@@ -27,9 +27,9 @@ export class View {
     this.live.addEventListener(kind, (event) => action(event.detail), { signal: this.signal });
   }
 
-  /** Refreshes the page every *seconds* while it is visible and no dialog is open. */
+  /** Refreshes the page every *seconds* while it is visible and no dialog or menu is open. */
   every(seconds, action = () => this.refresh()) {
-    const timer = setInterval(() => { if (!document.hidden && !document.querySelector("dialog[open]")) action(); }, seconds * 1000);
+    const timer = setInterval(() => { if (!document.hidden && !document.querySelector("dialog[open], :popover-open")) action(); }, seconds * 1000);
     this.signal.addEventListener("abort", () => clearInterval(timer));
   }
 

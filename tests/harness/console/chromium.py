@@ -97,6 +97,11 @@ class ConsolePage:
     def click(self, name: str, *, exact: bool = True) -> None:
         self.page.get_by_role("button", name=name, exact=exact).first.click()
 
+    def choose(self, row: str, action: str) -> None:
+        """Choose an action of the menu of a row."""
+        self.click(f"Actions for {row}")
+        self.page.get_by_role("menuitem", name=action, exact=True).click()
+
     def fill(self, label: str, text: str) -> None:
         self.page.get_by_label(label, exact=True).last.fill(text)
 

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { amount, bytes, count, duration, text, time } from "../format.js";
-import { badge, facts, noteBox, panel } from "../parts/basics.js";
+import { badge, empty, facts, noteBox, panel } from "../parts/basics.js";
 import { region } from "../parts/region.js";
 import { local, table } from "../parts/table.js";
 import { to } from "../router.js";
@@ -11,20 +11,42 @@ import { page } from "./page.js";
 const REFRESH_S = 5;
 const GOOD = ["up", "synchronized", "in-sync", "ready", "online", "member", "leader"];
 
+const PARTS = [
+  ["Federated queues", "federated_queues", "federated queues"], ["Downstream sites", "downstreams", "downstream sites"],
+  ["Connectors", "connectors", "connectors"], ["Routers", "routers", "routers"],
+];
+
 export function clusterPage(view) {
-  const members = region(view, { lines: 5, load: (signal) => view.api.get("/cluster", {}, signal), paint: cluster });
-  const part = (title, key, columns, none) => panel(title, table(view, {
-    label: title, sort: "name", prefix: `${key}_`, rowKey: (one) => one.identity ?? one.name, columns, none: () => h("p", { class: "muted inset" }, none),
-    load: local(async (signal) => ({ items: (await view.api.get("/federation", {}, signal))[key] ?? [] })),
-  }).element, { flush: true });
-  view.every(REFRESH_S);
-  return page("Cluster and federation", { lead: "Members of the cluster, and the copies of queues at other sites." }, panel("Cluster", members.element),
-    part("Federated queues", "federated_queues", [name, state, plain("source", "Upstream queue"), plain("connector", "Connector"),
+  const columns = {
+    federated_queues: [name, state, plain("source", "Upstream queue"), plain("connector", "Connector"),
       { key: "complete", label: "Complete", render: (one) => badge(one.complete ? "complete" : "incomplete", one.complete ? "good" : "warn") },
-      { key: "lag-seconds", label: "Lag", sort: true, kind: "end", render: (one) => duration(one["lag-seconds"] ?? NaN) }], "This broker copies no queues from other sites."),
-    part("Downstream sites", "downstreams", [name, plain("queue", "Queue"), number("behind-bytes", "Bytes behind"), number("behind-messages", "Changes behind")], "No other site copies queues of this broker."),
-    part("Connectors", "connectors", [name, state, plain("url", "Target"), number("links", "Links"), number("failures", "Failures"), plain("reason", "Last failure")], "This broker connects to no other brokers."),
-    part("Routers", "routers", [name, plain("next", "Next hop"), number("cost", "Cost"), number("addresses", "Addresses")], "This broker belongs to no router network."));
+      { key: "lag-seconds", label: "Lag", sort: true, kind: "end", render: (one) => duration(one["lag-seconds"] ?? NaN) }],
+    downstreams: [name, plain("queue", "Queue"), number("behind-bytes", "Bytes behind"), number("behind-messages", "Changes behind")],
+    connectors: [name, state, plain("url", "Target"), number("links", "Links"), number("failures", "Failures"), plain("reason", "Last failure")],
+    routers: [name, plain("next", "Next hop"), number("cost", "Cost"), number("addresses", "Addresses")],
+  };
+  let federation = {};
+  const tables = new Map();
+  const part = ([title, key]) => {
+    if (!tables.has(key)) tables.set(key, table(view, { label: title, sort: "name", prefix: `${key}_`, rowKey: (one) => one.identity ?? one.name, columns: columns[key],
+      load: local(async () => ({ items: federation[key] ?? [] })) }));
+    else tables.get(key).reload();
+    return panel(title, tables.get(key).element, { flush: true });
+  };
+  const { element } = region(view, { lines: 8, load: async (signal) => Promise.all([view.api.get("/cluster", {}, signal), view.api.get("/federation", {}, signal)]),
+    paint: ([members, found]) => {
+      federation = found;
+      const isAlone = members.enabled === false || !members.members.length;
+      const used = PARTS.filter(([, key]) => found[key]?.length);
+      const unused = PARTS.filter(([, key]) => !found[key]?.length).map(([, , noun]) => noun);
+      if (isAlone && !used.length) {
+        return h("section", { class: "panel", "aria-label": "Cluster" }, empty("This broker runs alone", "Its queues are not replicated, and it has no links to other brokers. Start it with --cluster-name for a cluster, or with --connect-to to federate queues."));
+      }
+      return h("div", { class: "stack" }, !isAlone && panel("Cluster", cluster(members)), used.map(part),
+        h("p", { class: "muted" }, [isAlone && "This broker is in no cluster: its queues are not replicated.", unused.length > 0 && `It has no ${unused.join(", no ")}.`].filter(Boolean).join(" ")));
+    } });
+  view.every(REFRESH_S);
+  return page("Cluster and federation", { lead: "Members of the cluster, and the copies of queues at other sites." }, element);
 }
 
 const name = { key: "name", label: "Name", sort: true, kind: "main-cell", render: (one) => one.name };
@@ -36,8 +58,7 @@ const stateBadge = (value) => badge(text(value), GOOD.includes(value) ? "good" :
 const COLUMNS = [["node", "Member"], ["address", "Address"], ["state", "State"], ["leader-of", "Leads"], ["process", "Process"], ["incarnation", "Incarnation"], ["this-one", ""]];
 
 function cluster(data) {
-  const { members, enabled } = data;
-  if (enabled === false || !members.length) return h("p", { class: "muted" }, "This broker runs alone. Its queues are not replicated.");
+  const { members } = data;
   const keys = [...new Set(members.flatMap((one) => Object.keys(one)))];
   const extra = keys.filter((key) => !COLUMNS.some(([known]) => known === key)).map((key) => [key, labelOf(key)]);
   const columns = [...COLUMNS.filter(([key]) => keys.includes(key)), ...extra].filter(([key]) => members.some((one) => one[key] !== "" && one[key] !== null && one[key] !== undefined));

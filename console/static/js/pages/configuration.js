@@ -1,7 +1,7 @@
 // The configuration: each option with its value, and where that comes from.
 
 import { h } from "../dom.js";
-import { text } from "../format.js";
+import { setting, text } from "../format.js";
 import { badge } from "../parts/basics.js";
 import { local, table } from "../parts/table.js";
 import { page } from "./page.js";
@@ -12,7 +12,7 @@ export function configurationPage(view) {
     load: local((signal) => view.api.get("/configuration", {}, signal)),
     columns: [
       { key: "name", label: "Option", sort: true, kind: "main-cell", render: (one) => [h("code", {}, one.name), one.help && h("div", { class: "muted" }, one.help)] },
-      { key: "value", label: "Value", render: (one) => h("code", {}, text(one.value)) },
+      { key: "value", label: "Value", render: (one) => h("span", { title: text(one.value) }, setting(one.name, one.value)) },
       { key: "source", label: "Source", sort: true, render: (one) => badge(text(one.source), one.source === "default" ? "" : "info") },
     ],
   });

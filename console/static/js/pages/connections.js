@@ -2,9 +2,10 @@
 
 import { h } from "../dom.js";
 import { path } from "../api.js";
-import { ago, count, duration, text } from "../format.js";
+import { ago, amount, count, duration, text } from "../format.js";
 import { badge, button, empty } from "../parts/basics.js";
 import { confirm } from "../parts/dialog.js";
+import { menu } from "../parts/menu.js";
 import { table } from "../parts/table.js";
 import { toast } from "../parts/toast.js";
 import { to } from "../router.js";
@@ -14,7 +15,7 @@ const REFRESH_S = 3;
 
 export function connectionsPage(view) {
   const connections = table(view, {
-    label: "Connections", search: "Filter connections", sort: "since", order: "desc", rowKey: (one) => one.identity,
+    label: "Connections", search: "Filter connections", csv: "/connections", bulk: (some) => closing("connections", some), sort: "since", order: "desc", rowKey: (one) => one.identity,
     load: (query, signal) => view.api.get("/connections", query, signal),
     none: () => empty("No connections", "No client is connected."),
     columns: [
@@ -25,11 +26,11 @@ export function connectionsPage(view) {
       { key: "links", label: "Links", sort: true, kind: "end", render: (one) => count(one.links) },
       { key: "idle-seconds", label: "Idle for", sort: true, kind: "end", render: (one) => duration(one["idle-seconds"] ?? NaN) },
       { key: "since", label: "Open for", sort: true, kind: "end", render: (one) => ago(one.since) },
-      { key: "actions", name: "Actions", kind: "fit", render: (one) => close(view, "connections", one, "The client may connect again. Its unsettled messages return to their queues.") },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => menu(`Actions for ${one.name}`, [["Close", () => askClose(view, "connections", [one]), "danger"]], `actions ${one.identity}`) },
     ],
   });
   const links = table(view, {
-    label: "Links", search: "Filter links", sort: "address", rowKey: (one) => one.identity, prefix: "l_",
+    label: "Links", search: "Filter links", csv: "/links", bulk: (some) => closing("links", some), sort: "address", rowKey: (one) => one.identity, prefix: "l_",
     load: (query, signal) => view.api.get("/links", query, signal),
     none: () => empty("No links", "No client sends or receives."),
     columns: [
@@ -39,23 +40,32 @@ export function connectionsPage(view) {
       { key: "credit", label: "Credit", sort: true, kind: "end", render: (one) => count(one.credit ?? NaN) },
       { key: "unsettled", label: "Unsettled", sort: true, kind: "end", render: (one) => count(one.unsettled) },
       { key: "since", label: "Open for", sort: true, kind: "end", render: (one) => ago(one.since) },
-      { key: "actions", name: "Actions", kind: "fit", render: (one) => close(view, "links", one, "The client may attach it again. Its unsettled messages return to their queues.") },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => menu(`Actions for ${one.name}`, [["Close", () => askClose(view, "links", [one]), "danger"]], `actions ${one.identity}`) },
     ],
   });
+  const lists = { connections, links };
+  const closing = (kind, some) => [button("Close", () => askClose(view, kind, some, () => { lists[kind].clearSelection(); view.refresh(); }), { kind: "danger" })];
   view.every(REFRESH_S);
   return page("Connections and links", { lead: "Clients and other brokers, with the links on which they send and receive." },
     h("section", { class: "panel", "aria-label": "Connections" }, connections.element),
     h("h2", {}, "Links"), h("section", { class: "panel", "aria-label": "Links" }, links.element));
 }
 
-function close(view, kind, one, consequence) {
-  const noun = kind === "links" ? "link" : "connection";
-  return button("Close", () => confirm({
-    title: `Close the ${noun}`, label: "Close it", text: [h("code", {}, one.name), ". ", consequence],
+const NOUNS = { connections: "connection", links: "link" };
+const CONSEQUENCES = {
+  connections: "The client may connect again. Its unsettled messages return to their queues.",
+  links: "The client may attach it again. Its unsettled messages return to their queues.",
+};
+
+/** Asks before connections or links are closed, one after another. */
+function askClose(view, kind, some, done = () => view.refresh()) {
+  const what = some.length === 1 ? `the ${NOUNS[kind]}` : amount(some.length, NOUNS[kind]);
+  confirm({
+    title: `Close ${what}`, label: some.length === 1 ? "Close it" : "Close them", text: [some.slice(0, 10).map((one) => [h("code", {}, one.name), " "]), CONSEQUENCES[kind]],
     action: async () => {
-      await view.api.delete(path`/${kind}/${one.identity}`);
-      toast(`Closed the ${noun}`);
-      view.refresh();
+      for (const one of some) await view.api.delete(path`/${kind}/${one.identity}`).catch((error) => { if (some.length === 1 || error.status !== 404) throw error; });
+      toast(`Closed ${what}`);
+      done();
     },
-  }), { kind: "small quiet danger", "aria-label": `Close the ${noun} ${one.name}`, data: { focus: `close ${one.identity}` } });
+  });
 }

@@ -7,6 +7,7 @@ import { badge, button, empty, facts, noteBox, panel } from "../parts/basics.js"
 import { confirm, dialog } from "../parts/dialog.js";
 import { form } from "../parts/form.js";
 import { bindingGraph } from "../parts/graph.js";
+import { menu } from "../parts/menu.js";
 import { region } from "../parts/region.js";
 import { local, table } from "../parts/table.js";
 import { toast } from "../parts/toast.js";
@@ -16,12 +17,13 @@ import { page } from "./page.js";
 import { askPublish } from "./queue_actions.js";
 
 const DRAWN_BINDINGS = 60;
+const REFRESH_S = 5;
 const TYPES = [["direct", "direct: the same key"], ["topic", "topic: a pattern of the key"], ["fanout", "fanout: all bound queues"], ["headers", "headers: application properties"]];
 
 export function exchangesPage(view) {
   const create = () => createExchange(view);
   const list = table(view, {
-    label: "Exchanges", search: "Filter by name", sort: "name", rowKey: (one) => one.name,
+    label: "Exchanges", search: "Filter by name", csv: "/exchanges", sort: "name", rowKey: (one) => one.name,
     load: (query, signal) => view.api.get("/exchanges", query, signal),
     tools: [button("Create exchange", create, { icon: "plus", kind: "primary" })],
     columns: [
@@ -32,6 +34,7 @@ export function exchangesPage(view) {
       { key: "unroutable", label: "Unroutable", sort: true, kind: "end", render: (one) => count(one.unroutable) },
     ],
   });
+  view.every(REFRESH_S, list.reload);
   const diagram = region(view, { lines: 8, load: (signal) => view.api.get("/bindings", { per_page: DRAWN_BINDINGS }, signal), paint: (data) => graphOf(data) });
   return page("Exchanges and bindings", { lead: "Exchanges, and the bindings that route messages to queues." },
     h("section", { class: "panel", "aria-label": "Exchanges" }, list.element),
@@ -54,14 +57,16 @@ function graphOf({ items, total }, hits = null) {
 export function exchangePage(view) {
   const { name } = view.params;
   let bindings = { items: [], total: 0 };
+  let hits = null;
   const about = region(view, { lines: 3, load: (signal) => view.api.get(path`/exchanges/${name}`, {}, signal), paint: (one) => facts([
     ["Type", badge(one["exchange-type"])], ["Durable", one.durable ? "yes" : "no"], ["Alternate exchange", one["alternate-exchange"]],
     ["Routed", count(one.routed)], ["Unroutable", count(one.unroutable)], ["Producers", count(one.producers)],
     ["Arguments", Object.keys(one.arguments ?? {}).length ? text(one.arguments) : null]]) });
+  view.every(REFRESH_S, about.reload);
   const picture = h("div");
   const diagram = region(view, { load: (signal) => view.api.get("/bindings", { exchange: name, per_page: DRAWN_BINDINGS }, signal), paint: (data) => {
     bindings = data;
-    return put(picture, graphOf(data));
+    return put(picture, graphOf(data, hits));
   } });
   const answer = h("div", { role: "status" }, h("p", { class: "muted" }, "Enter a key to see which queues a message with it would reach. Nothing is sent."));
   const reach = form({ label: "Show", kind: "", fields: [
@@ -71,7 +76,8 @@ export function exchangePage(view) {
     put(answer, queues.length ? [h("p", {}, `A message with this key reaches ${queues.length === 1 ? "one queue" : `${count(queues.length)} queues`}:`),
       h("div", { class: "badges" }, queues.map((one) => h("a", { class: "badge good", href: to`/queues/${one}` }, one)))]
       : noteBox("warn", "A message with this key reaches no queue."));
-    put(picture, graphOf(bindings, new Set([`x ${name}`, ...queues.map((one) => `q ${one}`)])));
+    hits = new Set([`x ${name}`, ...queues.map((one) => `q ${one}`)]);
+    put(picture, graphOf(bindings, hits));
   } });
   const list = table(view, {
     label: "Bindings", sort: "queue", search: "Filter bindings", rowKey: (one) => one.name, prefix: "b_",
@@ -82,7 +88,7 @@ export function exchangePage(view) {
       { key: "queue", label: "Queue", sort: true, kind: "main-cell", render: (one) => h("a", { href: to`/queues/${one.queue}` }, one.queue) },
       { key: "key", label: "Key", sort: true, render: (one) => (one.key ? h("code", {}, one.key) : h("span", { class: "zero" }, "–")) },
       { key: "arguments", label: "Conditions", render: (one) => (Object.keys(one.arguments ?? {}).length ? h("code", {}, text(one.arguments)) : h("span", { class: "zero" }, "–")) },
-      { key: "actions", name: "Actions", kind: "fit", render: (one) => button("Remove", () => askUnbind(view, one, () => view.refresh()), { kind: "small quiet danger", "aria-label": `Remove the binding of ${one.queue}` }) },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => menu(`Actions for the binding of ${one.queue}`, [["Remove", () => askUnbind(view, one, () => view.refresh()), "danger"]], `actions ${one.name}`) },
     ],
   });
   return page(name, {

@@ -4,6 +4,7 @@ import { h, put } from "../dom.js";
 import { path } from "../api.js";
 import { amount, bytes, count, text, time } from "../format.js";
 import { badge, button, empty, failed, loading, noteBox } from "../parts/basics.js";
+import { barList } from "../parts/bars.js";
 import { confirm, dialog } from "../parts/dialog.js";
 import { form } from "../parts/form.js";
 import { icon } from "../parts/icons.js";
@@ -53,8 +54,9 @@ export function messagesPage(view) {
       ({ items, next = null } = answer);
       for (const key of chosen.keys()) if (!items.some((one) => keyOf(one) === key)) chosen.delete(key);
       put(body, items.map(row));
-      put(frame, items.length ? list : search ? empty("Nothing found", next ? `The messages looked at so far do not match “${search}”.` : `No message matches “${search}”.`)
-        : empty("No messages", "The queue is empty, or consumers hold its messages, or they wait for a retry.", button("Publish a message", publish, { icon: "send" })));
+      const queue = items.length || search ? null : await view.api.get(path`/queues/${name}`, {}, view.signal).catch(() => null);
+      put(frame, items.length ? list : queue?.unsettled ? holders(queue) : search ? empty("Nothing found", next ? `The messages looked at so far do not match “${search}”.` : `No message matches “${search}”.`)
+        : empty("No messages", "The queue is empty.", button("Publish a message", publish, { icon: "send" })));
     } catch (error) {
       if (view.signal.aborted || error.status === 401) return;
       items = [];
@@ -109,6 +111,17 @@ export function messagesPage(view) {
 }
 
 const keyOf = (one) => String(one.id || one.position);
+
+/** Who holds the messages of a queue without ready ones. */
+function holders(queue) {
+  const some = queue.links.filter((one) => one.role === "receiver" && one.unsettled > 0);
+  const held = some.reduce((sum, one) => sum + one.unsettled, 0);
+  const rest = Math.max(0, queue.unsettled - held);
+  return h("div", { class: "stack inset" }, noteBox("info", `No message is ready: ${amount(queue.unsettled, "message")} of this queue ${queue.unsettled === 1 ? "is" : "are"} unsettled.`,
+    rest > 0 ? ` ${amount(rest, "message")} ${rest === 1 ? "waits" : "wait"} for a retry, a transaction, or to become durable.` : ""),
+  some.length > 0 && barList(some.toSorted((a, b) => b.unsettled - a.unsettled).map((one) => ({ value: one.unsettled, text: `${count(one.unsettled)} unsettled`,
+    label: [one.name, " ", h("a", { href: `#/connections?${new URLSearchParams({ l_search: one.name })}` }, "Show the consumer")] }))));
+}
 
 /** The beginning of a body as text. */
 function preview(one) {

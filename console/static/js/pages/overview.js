@@ -1,19 +1,19 @@
 // The overview: rates, depth, alarms, the latency of the disk, and how long its space lasts.
 
 import { h } from "../dom.js";
-import { amount, bytes, count, date, duration, rate, short, text } from "../format.js";
+import { amount, bytes, count, duration, rate, short, text } from "../format.js";
 import { facts, link, noteBox, panel, stats } from "../parts/basics.js";
 import { barList, stackBar } from "../parts/bars.js";
+import { history } from "../parts/history.js";
 import { lineChart } from "../parts/line_chart.js";
 import { region } from "../parts/region.js";
 import { to } from "../router.js";
 import { page } from "./page.js";
 
-const KEPT_SAMPLES = 360;
-
 export function overviewPage(view) {
-  const { element } = region(view, { load: (signal) => view.api.get("/overview", {}, signal), frame: overview(view) });
-  return page("Overview", { lead: "Rates, alarms and resources of the broker." }, element);
+  const frame = overview(view);
+  const { element } = region(view, { load: (signal) => view.api.get("/overview", {}, signal), frame });
+  return page("Overview", { lead: "Rates, alarms and resources of the broker.", actions: [frame.choice] }, element);
 }
 
 function overview(view) {
@@ -25,23 +25,24 @@ function overview(view) {
   const disk = h("div");
   const broker = h("div");
   const deepest = region(view, { lines: 5, load: (signal) => view.api.get("/queues", { sort: "messages", order: "desc", per_page: 6 }, signal), paint: busiest });
+  const past = history(view, { charts: [rates, depth, sync], load: async (span) => {
+    const found = await view.api.get("/overview", { span }, view.signal);
+    return { items: found.samples, interval_s: found.interval_s };
+  } });
   const element = h("div", { class: "stack" }, alarms, figures.element,
-    h("div", { class: "grid" }, panel("Throughput", rates.element), panel("Depth", depth.element)),
-    h("div", { class: "grid even" }, panel("Sync latency", sync.element), panel("Deepest queues", deepest.element, { actions: [link("All queues", "#/queues", { kind: "quiet small" })] }),
+    h("div", { class: "grid halves even" }, panel("Throughput", rates.element), panel("Depth", depth.element),
+      panel("Sync latency", sync.element), panel("Deepest queues", deepest.element, { actions: [link("All queues", "#/queues", { kind: "quiet small" })] }),
       panel("Disk", disk), panel("Broker", broker)));
-  let samples = [];
+  past.reload();
 
   function update(data) {
-    const added = (data.samples ?? []).map((one) => ({ ...one, time: date(one.time)?.getTime() }));
-    if (added.length > 1 || !samples.length) samples = added;
-    else if (added.length && added[0].time > samples.at(-1).time) samples = [...samples, added[0]].slice(-KEPT_SAMPLES);
-    for (const chart of [rates, depth, sync]) chart.update(samples);
-    const last = samples.at(-1) ?? {};
+    const last = data.samples?.at(-1) ?? {};
+    past.take(data.samples ?? []);
     const totals = data.totals ?? {};
     const store = data.store ?? {};
     figures.set(0, rate(last.enqueued), `${short(totals.enqueued)} in total`);
     figures.set(1, rate(last.dequeued), `${short(totals.dequeued)} in total`);
-    figures.set(2, count(totals.messages), `${amount(data.broker?.queues, "queue")}`);
+    figures.set(2, count(totals.messages), amount(totals.queues, "queue"));
     figures.set(3, count(totals.unsettled), amount(totals.consumers, "consumer"));
     figures.set(4, duration((data.fsync?.p50_ms ?? NaN) / 1000), data.fsync?.p99_ms === undefined ? "" : `99% below ${duration(data.fsync.p99_ms / 1000)}`);
     figures.set(5, bytes(data.disk?.free_bytes), data.disk?.full_in_s ? `full in ${duration(data.disk.full_in_s)}` : "free");
@@ -52,8 +53,10 @@ function overview(view) {
       ["Memory", data.broker && `${bytes(data.broker["memory-used-bytes"])} of ${bytes(data.broker["memory-limit-bytes"])}`]]));
   }
 
-  view.on("overview", update);
-  return { element, update };
+  view.on("overview", (data) => { update(data); deepest.reload(); });
+  view.every(60, past.reload);
+  view.onRefresh(past.reload);
+  return { element, update, choice: past.choice };
 }
 
 function diskUse(disk, store) {

@@ -2,11 +2,12 @@
 
 import { h } from "../dom.js";
 import { path } from "../api.js";
-import { ago, amount, bytes, count, date, rate, short, text } from "../format.js";
+import { ago, amount, bytes, count, rate, setting, short } from "../format.js";
 import { badge, button, empty, facts, link, noteBox, panel, stats } from "../parts/basics.js";
 import { dialog } from "../parts/dialog.js";
 import { form } from "../parts/form.js";
 import { bindingGraph } from "../parts/graph.js";
+import { history } from "../parts/history.js";
 import { lineChart } from "../parts/line_chart.js";
 import { region } from "../parts/region.js";
 import { local, table } from "../parts/table.js";
@@ -16,7 +17,7 @@ import { argumentChanges, changeParts } from "./arguments.js";
 import { askBind } from "./binding_actions.js";
 import { page } from "./page.js";
 import { askDelete, askMove, askPublish, askPurge } from "./queue_actions.js";
-import { features } from "./queues.js";
+import { featureBadges, stateBadge } from "./queues.js";
 
 const REFRESH_S = 3;
 
@@ -24,7 +25,7 @@ export function queuePage(view) {
   const { name } = view.params;
   const frame = figures(view);
   const head = region(view, { load: (signal) => view.api.get(path`/queues/${name}`, {}, signal), frame });
-  const rates = region(view, { load: (signal) => view.api.get(path`/queues/${name}/rates`, {}, signal), frame: charts() });
+  const past = charts(view, name);
   const consumers = table(view, {
     label: "Consumers and producers", compact: false, sort: "role", rowKey: (one) => one.identity ?? one.name,
     load: local(async (signal) => (await view.api.get(path`/queues/${name}`, {}, signal)).links),
@@ -36,6 +37,7 @@ export function queuePage(view) {
       { key: "since", label: "Open for", sort: true, kind: "end", render: (one) => ago(one.since) },
     ],
   });
+  view.onRefresh(past.reload);
   const diagram = region(view, { load: (signal) => view.api.get(path`/queues/${name}`, {}, signal), paint: (found) => bindings(name, found["bindings-to"]) });
   view.every(REFRESH_S);
   return page(name, {
@@ -43,14 +45,14 @@ export function queuePage(view) {
     actions: [link("Browse messages", to`/queues/${name}/messages`, { icon: "search", kind: "primary" }),
       button("Publish", () => askPublish(view, path`/queues/${name}/publish`, `Publish to ${name}`, {}, () => view.refresh()), { icon: "send" }),
       link("History", `#/time?queue=${encodeURIComponent(name)}`, { icon: "time" })],
-  }, head.element, rates.element,
-  h("div", { class: "grid" },
+  }, head.element, past.element,
+  h("div", { class: "grid halves" },
     panel("Consumers and producers", consumers.element, { flush: true }),
     panel("Bindings", diagram.element, { actions: [button("Bind", () => askBind(view, { queue: name }, diagram.reload), { icon: "plus", kind: "small quiet" })] })), frame.limits);
 }
 
 function figures(view) {
-  const cells = stats(["Messages", "Ready", "Unsettled", "Consumers", "Memory", "Dead letters"]);
+  const cells = stats(["State", "Messages", "Ready", "Unsettled", "Consumers", "In", "Out", "Dead letters"]);
   const about = h("div", { class: "row" });
   const settings = h("div");
   let queue = null;
@@ -66,27 +68,26 @@ function figures(view) {
   function paint(given) {
     queue = given;
     const limit = (key, format) => (given.arguments[key] ? `of at most ${format(given.arguments[key])}` : "");
-    cells.set(0, count(given.messages), limit("max-messages", count));
-    cells.set(1, count(given.ready), given.backlog ? `${short(given.backlog)} only on disk` : "");
-    cells.set(2, count(given.unsettled));
-    cells.set(3, count(given.consumers), given.browsers ? amount(given.browsers, "browser") : "");
-    cells.set(4, bytes(given["held-bytes"]), limit("max-bytes", bytes));
-    cells.set(5, count(given["dead-lettered"]), given.expired ? `${count(given.expired)} expired` : "since the start");
-    about.replaceChildren(badge(given.durable ? "durable" : "transient", given.durable ? "good" : ""), features(given));
+    cells.set(0, stateBadge(given), `${bytes(given["held-bytes"])} of memory`);
+    cells.set(1, count(given.messages), limit("max-messages", count) || limit("max-bytes", bytes));
+    cells.set(2, count(given.ready), given.backlog ? `${short(given.backlog)} only on disk` : "for consumers");
+    cells.set(3, count(given.unsettled), "held by consumers");
+    cells.set(4, count(given.consumers), given.browsers ? amount(given.browsers, "browser") : amount(given.producers, "producer"));
+    cells.set(5, rate(given["enqueue-rate"] ?? NaN), `${short(given.enqueued)} in total`);
+    cells.set(6, rate(given["dequeue-rate"] ?? NaN), `${short(given.dequeued)} in total`);
+    cells.set(7, count(given["dead-lettered"]), given.expired ? `${count(given.expired)} expired` : "since the start");
+    about.replaceChildren(badge(given.durable ? "durable" : "transient", given.durable ? "good" : ""), ...featureBadges(given));
     const pairs = Object.entries(given.arguments);
-    settings.replaceChildren(pairs.length ? facts(pairs.map(([key, value]) => [h("code", {}, key), text(value)])) : h("p", { class: "muted" }, "This queue has no limits and no policies."));
+    settings.replaceChildren(pairs.length ? facts(pairs.map(([key, value]) => [h("code", {}, key), setting(key, value)])) : h("p", { class: "muted" }, "This queue has no limits and no policies."));
   }
 }
 
-function charts() {
+function charts(view, name) {
   const flow = lineChart({ label: "Messages per second", format: rate, filled: true, series: [{ key: "enqueued", label: "In" }, { key: "dequeued", label: "Out" }] });
   const depth = lineChart({ label: "Messages on the queue", format: short, filled: true, series: [{ key: "messages", label: "Messages" }, { key: "unsettled", label: "Unsettled" }] });
-  const element = h("div", { class: "grid" }, panel("Throughput", flow.element), panel("Depth", depth.element));
-  return { element, update({ items }) {
-    const samples = items.map((one) => ({ ...one, time: date(one.time)?.getTime() }));
-    flow.update(samples);
-    depth.update(samples);
-  } };
+  const past = history(view, { charts: [flow, depth], load: (span, after) => view.api.get(path`/queues/${name}/rates`, { span, after }, view.signal) });
+  past.reload();
+  return { reload: past.reload, element: h("div", { class: "stack" }, past.choice, h("div", { class: "grid halves" }, panel("Throughput", flow.element), panel("Depth", depth.element))) };
 }
 
 function bindings(name, items) {

@@ -7,10 +7,13 @@ import { confirm, dialog } from "../parts/dialog.js";
 import { form } from "../parts/form.js";
 import { toast } from "../parts/toast.js";
 
+const NAMED = 12;
+
 export function askPurge(view, queue, done) {
   confirm({
-    title: "Purge the queue", label: "Purge", typed: queue.messages ? queue.name : null,
-    text: ["This removes ", h("strong", {}, amount(queue.messages, "message")), " from ", h("code", {}, queue.name), ". Messages that consumers hold stay."],
+    title: "Purge the queue", label: "Purge", typed: queue.ready ? queue.name : null,
+    text: ["This removes ", h("strong", {}, amount(queue.ready, "ready message")), " from ", h("code", {}, queue.name), ". ",
+      queue.unsettled ? `${amount(queue.unsettled, "unsettled message")}, which consumers hold or which wait for a retry, may stay.` : ""],
     action: async () => {
       const { purged } = await view.api.post(path`/queues/${queue.name}/purge`, {});
       toast(`Removed ${amount(purged, "message")}`);
@@ -27,6 +30,33 @@ export function askDelete(view, queue, done) {
     action: async () => {
       await view.api.delete(path`/queues/${queue.name}`);
       toast(`Deleted the queue ${queue.name}`);
+      done();
+    },
+  });
+}
+
+/** Asks before the queues are purged or deleted, one after another. Queues that refuse are named. */
+export function askBulk(view, action, queues, done) {
+  const isPurge = action === "purge";
+  const messages = queues.reduce((sum, one) => sum + (isPurge ? one.ready : one.messages), 0);
+  const number = amount(queues.length, "queue");
+  confirm({
+    title: isPurge ? `Purge ${number}` : `Delete ${number}`, label: isPurge ? "Purge" : "Delete", typed: messages || !isPurge ? String(queues.length) : null,
+    asked: "To confirm, enter the number of queues: ",
+    text: [isPurge ? "This removes " : "This deletes the queues with ", h("strong", {}, amount(messages, isPurge ? "ready message" : "message")), "."],
+    fields: h("div", { class: "badges" }, queues.slice(0, NAMED).map((one) => h("code", { class: "badge" }, one.name)), queues.length > NAMED && `and ${count(queues.length - NAMED)} more`),
+    action: async () => {
+      let failures = 0;
+      for (const one of queues) {
+        try {
+          if (isPurge) await view.api.post(path`/queues/${one.name}/purge`, {});
+          else await view.api.delete(path`/queues/${one.name}`);
+        } catch (error) {
+          failures += 1;
+          if (failures <= 3) toast(`${one.name}: ${error.message}`, "warning");
+        }
+      }
+      toast(`${isPurge ? "Purged" : "Deleted"} ${amount(queues.length - failures, "queue")}`);
       done();
     },
   });

@@ -23,6 +23,6 @@ export function signIn(api, reason, done) {
   });
   document.title = "Sign in – CairnMQ";
   queueMicrotask(() => input("user").focus());
-  return h("div", { class: "sign-in" }, h("main", { class: "sign-in-card", id: "main", tabindex: -1 }, mark(), h("h1", {}, "CairnMQ"),
-    h("p", { class: "lead" }, "Sign in to the broker"), reason && noteBox("warn", reason), element), h("div", {}, schemeButton()));
+  return h("div", { class: "sign-in" }, h("main", { class: "sign-in-card", id: "main", tabindex: -1 }, h("div", { class: "corner" }, schemeButton()), mark(), h("h1", {}, "CairnMQ"),
+    h("p", { class: "lead" }, "Sign in to the broker"), reason && noteBox("warn", reason), element));
 }

@@ -2,10 +2,12 @@
 
 import { h, put } from "../dom.js";
 import { amount, bytes, count, date, exact, text, time } from "../format.js";
-import { badge, button, empty, failed, loading, noteBox, panel, segments } from "../parts/basics.js";
+import { badge, button, empty, noteBox, panel, segments } from "../parts/basics.js";
 import { barList } from "../parts/bars.js";
+import { copyLink } from "../parts/copy.js";
 import { form } from "../parts/form.js";
 import { dialog } from "../parts/dialog.js";
+import { question } from "../parts/question.js";
 import { region } from "../parts/region.js";
 import { timeSlider } from "../parts/time_slider.js";
 import { toast } from "../parts/toast.js";
@@ -20,13 +22,12 @@ const LEADS = {
 export function timePage(view) {
   let shown = null;
   const { element } = region(view, { lines: 8, load: (signal) => view.api.get("/history/range", {}, signal), paint: (range) => shown ??= explorer(view, range) });
-  return page("Time slider", { lead: "The contents of the queues at any point in time that the journal still holds." }, element);
+  return page("Time slider", { lead: "The contents of the queues at any point in time that the journal still holds.", actions: [copyLink()] }, element);
 }
 
 function explorer(view, range) {
   let mode = view.query.mode ?? "contents";
   let queue = view.query.queue ?? "";
-  let running = null;
   const [first, last] = [Number(range.first_lsn), Number(range.last_lsn)];
   if (!(last > first)) return empty("No history yet", "The journal does not hold any messages.");
   const known = (key, otherwise) => (Number(view.query[key]) >= first && Number(view.query[key]) <= last ? Number(view.query[key]) : otherwise);
@@ -34,7 +35,7 @@ function explorer(view, range) {
   const place = h("div");
   const lead = h("p", { class: "muted" });
   const chosen = h("div", { class: "row" });
-  const result = h("div");
+  const { element: result, ask } = question(view);
   const filter = h("input", { class: "input", type: "text", placeholder: "All queues", "aria-label": "Queue", value: queue, autocomplete: "off", spellcheck: "false",
     onchange: () => { queue = filter.value.trim(); show(); } });
 
@@ -63,17 +64,9 @@ function explorer(view, range) {
   }
 
   async function show() {
-    running?.abort();
-    const current = (running = new AbortController());
     view.replaceQuery({ mode: mode === "contents" ? "" : mode, queue, from: mode === "contents" ? "" : points[0], to: points[1] });
     put(chosen, mode === "contents" ? badge(describe(points[1]), "info") : [badge(describe(points[0]), "info"), "to", badge(describe(points[1]), "info")]);
-    put(result, loading(6));
-    try {
-      const painted = await { contents, difference, replay }[mode](current.signal);
-      if (!current.signal.aborted) put(result, painted);
-    } catch (error) {
-      if (!current.signal.aborted && !view.signal.aborted) put(result, failed(error, show));
-    }
+    await ask({ contents, difference, replay }[mode], (painted) => painted);
   }
 
   async function contents(signal) {

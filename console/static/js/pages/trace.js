@@ -2,10 +2,12 @@
 
 import { h, put } from "../dom.js";
 import { amount, bytes, count, date, duration, text } from "../format.js";
-import { badge, empty, failed, facts, loading, noteBox, panel } from "../parts/basics.js";
+import { badge, empty, facts, noteBox, panel } from "../parts/basics.js";
 import { barList } from "../parts/bars.js";
+import { copyLink } from "../parts/copy.js";
 import { form } from "../parts/form.js";
 import { lifeDiagram } from "../parts/life.js";
+import { question } from "../parts/question.js";
 import { to } from "../router.js";
 import { page } from "./page.js";
 
@@ -16,7 +18,8 @@ const MOVED = "relocated";
 
 export function tracePage(view) {
   const by = BY.map(([key]) => key).find((key) => view.query[key]) ?? "message_id";
-  const result = h("div", { class: "stack" }, empty("Which message?", "Enter the ID of a message to see where it has been and why it left. The timeline of a message also opens from the message browser."));
+  const { element: result, ask } = question(view);
+  put(result, empty("Which message?", "Enter the ID of a message to see where it has been and why it left. The timeline of a message also opens from the message browser."));
   const { element, input } = form({
     label: "Show timeline",
     fields: [[
@@ -28,19 +31,15 @@ export function tracePage(view) {
 
   async function show(query) {
     view.replaceQuery({ id: "", message_id: "", correlation_id: "", ...query });
-    put(result, loading(8));
-    try {
-      const found = await view.api.get("/history/trace", query, view.signal);
+    await ask((signal) => view.api.get("/history/trace", query, signal), (found) => {
       const lives = joined(found.messages);
-      put(result, found.remarks.map((one) => noteBox("info", one)),
-        lives.length ? lives.map(life) : empty("No such message", "Neither the log nor its archive has a record of it."));
-    } catch (error) {
-      if (!view.signal.aborted) put(result, failed(error, () => show(query)));
-    }
+      return [found.remarks.map((one) => noteBox("info", one)),
+        lives.length ? lives.map(life) : empty("No such message", "Neither the log nor its archive has a record of it.")];
+    });
   }
 
   if (input("value").value) show({ [by]: view.query[by] });
-  return page("Message timeline", { lead: "The queues that a message was on, for how long, and why it left them." }, panel("Find a message", element), result);
+  return page("Message timeline", { lead: "The queues that a message was on, for how long, and why it left them.", actions: [copyLink()] }, panel("Find a message", element), result);
 }
 
 /** Lifetimes on several brokers become one if they have the same message-id: events in the order of time, copies in the order of brokers. */
@@ -71,7 +70,7 @@ function life(found) {
   const shown = events.map((one) => {
     places.set(one.store, one.queue ?? places.get(one.store) ?? "store");
     return { time: date(one.time)?.getTime() ?? null, lane: placeOf(places.get(one.store), one.store), title: titleOf(one), isEnd: ENDS.includes(one.kind), isMinor: !one.queue,
-      detail: [isJoined && [badge(siteOf(one.store), one.store === null ? "" : "info"), " "], [one.text, one.queue && queueLink(one.queue, one.store), `LSN ${one.lsn}`].filter(Boolean)
+      detail: [isJoined && [badge(siteOf(one.store), one.store === null ? "" : "info"), " "], [one.text, one.queue && queueLink(one.queue, one.store), lsnLink(one)].filter(Boolean)
         .flatMap((part, number) => (number ? [" · ", part] : [part]))] };
   });
   return h("div", { class: "stack" },
@@ -86,6 +85,8 @@ function life(found) {
         ["On", on.length > 0 && h("div", { class: "badges" }, on.map((one) => queueLink(one.queue, one.store, "badge", placeOf(one.queue, one.store))))]])))));
 }
 
+/** A link to the queues at this point of the log. */
+const lsnLink = (one) => (one.store === null ? h("a", { href: `#/time?to=${one.lsn}`, title: "Show the queues at this point" }, `LSN ${one.lsn}`) : `LSN ${one.lsn}`);
 const siteOf = (store) => store ?? "this broker";
 const queueLink = (queue, store, kind = null, label = queue) => (store === null ? h("a", { class: kind, href: to`/queues/${queue}` }, label) : h("span", { class: kind }, label));
 const capitalized = (text) => { const words = text.replaceAll("_", " "); return words[0].toUpperCase() + words.slice(1); };

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { path } from "../api.js";
-import { count, duration, text } from "../format.js";
+import { count, duration } from "../format.js";
 import { badge, button, empty } from "../parts/basics.js";
 import { confirm } from "../parts/dialog.js";
 import { table } from "../parts/table.js";
@@ -21,7 +21,7 @@ export function transactionsPage(view) {
       { key: "state", label: "State", sort: true, render: (one) => badge(one.state, one.state === "prepared" ? "warn" : "info") },
       { key: "operations", label: "Operations", sort: true, kind: "end", render: (one) => count(one.operations) },
       { key: "age-seconds", label: "Open for", sort: true, kind: "end", render: (one) => duration(one["age-seconds"] ?? NaN) },
-      { key: "connection", label: "Connection", render: (one) => text(one.connection) },
+      { key: "client", label: "Client", sort: true, render: (one) => (one.client ? h("a", { href: `#/connections?${new URLSearchParams({ search: one.client.replace(/ \(.*\)$/, "") })}` }, one.client) : h("span", { class: "muted" }, "disconnected")) },
       { key: "actions", name: "Actions", kind: "fit", render: (one) => one.state === "prepared" && h("div", { class: "row" }, decide(view, one, true), decide(view, one, false)) },
     ],
   });

@@ -2,20 +2,24 @@
 
 import { h, put } from "../dom.js";
 import { bytes, count, text } from "../format.js";
-import { badge, button, command, empty, facts, link, noteBox, panel } from "../parts/basics.js";
+import { badge, button, empty, facts, noteBox, panel } from "../parts/basics.js";
+import { command } from "../parts/copy.js";
 import { form } from "../parts/form.js";
+import { menu } from "../parts/menu.js";
 import { region } from "../parts/region.js";
 import { table } from "../parts/table.js";
 import { to } from "../router.js";
 import { page } from "./page.js";
 import { askAddUser, askPassword, askRemoveUser } from "./user_actions.js";
 
+const REFRESH_S = 5;
+
 export function usersPage(view) {
   const tools = h("div");
   const changes = h("div");
   const reload = () => list.reload();
   const list = table(view, {
-    label: "Users", search: "Filter by name", sort: "name", rowKey: (one) => one.name,
+    label: "Users", search: "Filter by name", csv: "/users", sort: "name", rowKey: (one) => one.name,
     load: (query, signal) => view.api.get("/users", query, signal),
     none: () => empty("No users", "No user is connected, and none has queues."), tools,
     painted: ({ accounts }) => {
@@ -30,13 +34,12 @@ export function usersPage(view) {
       { key: "queues", label: "Queues", sort: true, kind: "end", render: (one) => count(one.queues) },
       { key: "durable-bytes", label: "Durable", sort: true, kind: "end", render: (one) => bytes(one["durable-bytes"]) },
       { key: "blocked", label: "State", render: (one) => (one.blocked ? badge(`blocked: ${one.blocked}`, "bad") : badge("ok", "good")) },
-      { key: "actions", name: "Actions", kind: "fit", render: (one) => h("div", { class: "row" },
-        link("Access", to`/users/${one.name}`, { kind: "small quiet", "aria-label": `What may ${one.name} do?` }),
-        one["has-account"] && button("Password", () => askPassword(view, one.name, reload), { kind: "small quiet", "aria-label": `Change the password of ${one.name}`, data: { focus: `password ${one.name}` } }),
-        one["has-account"] && one.name !== view.session.user
-          && button("Remove", () => askRemoveUser(view, one.name, reload), { kind: "small quiet danger", "aria-label": `Remove ${one.name}`, data: { focus: `remove ${one.name}` } })) },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => menu(`Actions for ${one.name}`, [["Show access", () => view.go(to`/users/${one.name}`)],
+        ...(one["has-account"] ? [["Change the password", () => askPassword(view, one.name, reload)]] : []),
+        ...(one["has-account"] && one.name !== view.session.user ? [["Remove", () => askRemoveUser(view, one.name, reload), "danger"]] : [])], `actions ${one.name}`) },
     ],
   });
+  view.every(REFRESH_S);
   return page("Users and rules", { lead: "The users of the broker and their access rules." }, h("section", { class: "panel", "aria-label": "Users" }, list.element), changes);
 }
 
@@ -54,6 +57,7 @@ export function userPage(view) {
   const ask = form({ label: "Show", kind: "", fields: [{ name: "resource", label: "Queue or exchange", value: resource, help: "Empty: what the user may do with any name." }],
     submit: ({ resource: given = "" }) => { resource = given; view.replaceQuery({ name: resource }); return reload(); } });
   const usage = region(view, { lines: 4, load: async (signal) => (await view.api.get("/users", { search: name, per_page: 200 }, signal)).items.find((one) => one.name === name), paint: quota });
+  view.every(REFRESH_S, usage.reload);
   return page(`What may ${name} do?`, { crumbs: [["Users", "#/users"]] }, panel("Which rights?", ask.element), element, panel("Usage and limits", usage.element));
 }
 

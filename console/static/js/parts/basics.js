@@ -1,7 +1,6 @@
 // Small parts that all pages use: buttons, panels, facts, badges, and the states of a part without data.
 
 import { h, put } from "../dom.js";
-import { toast } from "./toast.js";
 import { icon } from "./icons.js";
 
 /** A button. Options: `icon`, `kind` (primary, danger, quiet, …), `title` for one without a text, and further attributes. */
@@ -59,12 +58,4 @@ export function segments(label, choices, chosen, change) {
     change(value);
   } }, text));
   return h("div", { class: "segments", role: "group", "aria-label": label }, buttons);
-}
-
-/** A command for a terminal with a button that copies it. */
-export function command(text) {
-  return h("div", { class: "command" }, h("code", {}, text), button("", async () => {
-    await navigator.clipboard.writeText(text);
-    toast("Copied to the clipboard");
-  }, { icon: "copy", kind: "quiet small", title: "Copy the command" }));
 }

@@ -1,4 +1,5 @@
-// A line chart over time. It keeps its size while it is updated; the pointer or the arrow keys show the values at one time.
+// A line chart over time. It keeps its size while it is updated; the pointer or the arrow keys show the values at one time. Where samples are missing,
+// there is no line.
 
 import { h, put, s } from "../dom.js";
 import { clockTime, time } from "../format.js";
@@ -7,10 +8,12 @@ const HEIGHT = 200;
 const SIDE = { top: 12, right: 6, bottom: 22, left: 46 };
 const TICKS = 4;
 const SHORT_MS = 600000;
+const LEAST_MS = 60000;
+const GAP = 1.8;
 
 /**
  * `series`: names, with `key` in a sample and `label`; `format(value)`.
- * `update(samples)` takes samples with a `time` in milliseconds, oldest first.
+ * `update(samples, intervalS)` takes samples with a `time` in milliseconds, oldest first; after more than their interval, there is a gap.
  */
 export function lineChart({ label, series, format, filled = false }) {
   const legendValues = series.map(() => h("b", {}, "–"));
@@ -20,6 +23,7 @@ export function lineChart({ label, series, format, filled = false }) {
   const tip = h("div", { class: "tip", hidden: true });
   const figure = h("div", { class: "figure" }, drawing, tip);
   let samples = [];
+  let gapMs = Infinity;
   let width = 0;
   let at = -1;
 
@@ -34,11 +38,14 @@ export function lineChart({ label, series, format, filled = false }) {
     return SIDE.left + ((when - first) / (last - first)) * (width - SIDE.left - SIDE.right);
   };
   const valueOf = (sample, key) => (Number.isFinite(sample?.[key]) ? format(sample[key]) : "–");
-  const span = () => (samples.length > 1 ? [samples[0].time, samples.at(-1).time] : [Date.now() - 60000, Date.now()]);
+  const span = () => {
+    const last = samples.at(-1)?.time ?? Date.now();
+    return [Math.min(samples[0]?.time ?? last, last - LEAST_MS), last];
+  };
 
   function draw() {
     if (width < 80) return;
-    const step = niceStep(Math.max(...samples.flatMap((one) => series.map(({ key }) => one[key] ?? 0)), 0));
+    const step = niceStep(samples.reduce((most, one) => Math.max(most, ...series.map(({ key }) => one[key] ?? 0)), 0));
     const top = step * TICKS;
     const y = (value) => SIDE.top + (1 - value / top) * (HEIGHT - SIDE.top - SIDE.bottom);
     drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -62,12 +69,25 @@ export function lineChart({ label, series, format, filled = false }) {
   }
 
   function lines(key, number, y) {
-    const known = samples.filter((one) => Number.isFinite(one[key]));
-    if (known.length < 2) return null;
-    const path = known.map((one, place) => `${place ? "L" : "M"}${x(one.time).toFixed(1)} ${y(one[key]).toFixed(1)}`).join("");
-    return s("g", { class: `s${number + 1}` },
-      filled && s("path", { class: "area", d: `${path}L${x(known.at(-1).time).toFixed(1)} ${y(0)}L${x(known[0].time).toFixed(1)} ${y(0)}Z` }),
-      s("path", { class: "line", d: path }));
+    return s("g", { class: `s${number + 1}` }, pieces(key).map((piece) => {
+      const points = piece.map((one) => `${x(one.time).toFixed(1)} ${y(one[key]).toFixed(1)}`);
+      if (piece.length === 1) return s("circle", { class: "dot lone", cx: x(piece[0].time), cy: y(piece[0][key]), r: 2 });
+      const path = `M${points.join("L")}`;
+      return [filled && s("path", { class: "area", d: `${path}L${x(piece.at(-1).time).toFixed(1)} ${y(0)}L${x(piece[0].time).toFixed(1)} ${y(0)}Z` }),
+        s("path", { class: "line", d: path })];
+    }));
+  }
+
+  /** The samples with a value, in runs without a gap. */
+  function pieces(key) {
+    const found = [];
+    for (const one of samples) {
+      if (!Number.isFinite(one[key])) continue;
+      const last = found.at(-1)?.at(-1);
+      if (last && one.time - last.time <= gapMs) found.at(-1).push(one);
+      else found.push([one]);
+    }
+    return found;
   }
 
   function cursor(y) {
@@ -104,8 +124,9 @@ export function lineChart({ label, series, format, filled = false }) {
 
   return {
     element: h("div", { class: "stack" }, legend, figure),
-    update(given) {
+    update(given, intervalS = Infinity) {
       samples = given;
+      gapMs = intervalS * 1000 * GAP;
       const last = samples.at(-1);
       series.forEach(({ key }, number) => put(legendValues[number], valueOf(last, key)));
       drawing.setAttribute("aria-label", `${label}. ${series.map(({ key, label: name }) => `${name}: ${valueOf(last, key)}`).join(", ")}. Use the arrow keys for earlier values.`);

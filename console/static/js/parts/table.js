@@ -1,5 +1,6 @@
 // A table whose rows the server sorts, filters and pages. Its state is part of the address, so that it can be shared.
 
+import { url } from "../api.js";
 import { h, keepingFocus, put } from "../dom.js";
 import { count } from "../format.js";
 import { button, empty, failed, loading } from "./basics.js";
@@ -14,11 +15,12 @@ const SEARCH_DELAY_MS = 250;
  * * `load(query, signal)`: the page of rows as the API returns it: `items`, `total`, `page`, `per_page`
  * * `rowKey(item)`: what identifies a row
  * * `sort`, `order`: the order at first; `search`: the text of the search field; `tools`: further elements beside it
- * * `select(items)`: adds check boxes, and reports the selected items
+ * * `bulk(items)`: adds check boxes, and returns the buttons for the selected items
+ * * `csv`: the path of the API that has the rows as a CSV file
  * * `none`: an element for no rows at all
  */
 export function table(view, options) {
-  const { columns, load, rowKey, label, search, select, perPage = 50 } = options;
+  const { columns, load, rowKey, label, search, bulk: select, perPage = 50 } = options;
   const prefix = options.prefix ?? "";
   const state = {
     search: view.query[`${prefix}search`] ?? "", sort: view.query[`${prefix}sort`] ?? options.sort,
@@ -36,8 +38,10 @@ export function table(view, options) {
   const frame = h("div", { class: "table-frame", tabindex: -1 }, loading(6));
   const pager = h("div", { class: "pager" });
   const input = search && h("input", { class: "input", type: "search", placeholder: search, "aria-label": search, value: state.search, oninput: searchLater });
-  const tools = (search || options.tools) && h("div", { class: "table-tools" },
-    search && h("div", { class: "search" }, icon("search"), input), options.tools && h("div", { class: "end" }, options.tools));
+  const file = options.csv && h("a", { class: "button quiet", download: true, title: "Download the list as a CSV file" }, icon("download"), "CSV");
+  const actions = h("div", { class: "end" }, file, options.tools);
+  const tools = (search || file || options.tools) && h("div", { class: "table-tools" },
+    search && h("div", { class: "search" }, icon("search"), input), actions);
   let timer = 0;
 
   function searchLater() {
@@ -91,6 +95,7 @@ export function table(view, options) {
 
   function paint(answer) {
     items = answer.items;
+    file?.setAttribute("href", url(options.csv, { search: state.search, sort: state.sort, order: state.order, format: "csv" }));
     keepingFocus(() => {
       const old = rows;
       rows = new Map(items.map((item) => {
@@ -134,7 +139,8 @@ export function table(view, options) {
     }
     all.checked = rows.size > 0 && selected.size === rows.size;
     all.indeterminate = selected.size > 0 && selected.size < rows.size;
-    select([...selected.values()]);
+    const some = [...selected.values()];
+    put(actions, some.length ? [h("span", { class: "muted", role: "status" }, `${count(some.length)} selected`), select(some)] : [file, options.tools]);
   }
 
   function paintPager({ total, page = 1, per_page: size = perPage }) {
