@@ -36,6 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...base.errors import CairnError
+from ...base.times import LEAST_US, MOST_US
 from ...journal.format.record import TABLE, Flag, RecordType, type_name
 from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.layout import unnamed_queue
@@ -317,8 +318,9 @@ _WHYS = pa.array([reason.words if reason else None for reason in DequeueReason],
 
 
 def times(values: Array) -> pa.Array:
-    """Microseconds since 1970."""
-    return pa.array(values.view(np.int64)).view(TIME)
+    """Microseconds since 1970; null for what no calendar has."""
+    found = values.view(np.int64)
+    return pa.array(found, mask=(found < LEAST_US) | (found > MOST_US)).view(TIME)
 
 
 _MAKE: dict[str, Callable[[Array], pa.Array]] = {

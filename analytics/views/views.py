@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...base.times import MOST_US
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType
 from ...store.contract.dequeue_reason import REASON_BITS, DequeueReason
 from ..lifetimes.lifetimes import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lifetimes, Places, states_of
@@ -22,6 +24,7 @@ from ..scan.log_scan import scan_piece, scanner_of
 from ..scan.number_sets import Longs, first_of_each, is_in, unique
 from ..scan.scanner import Damaged, Scanner, no_payloads
 from .records import TIME, Names, ReadOptions, reasons_of
+from .records import times as times_of
 
 PLACE = pa.struct([
     ("queue_id", pa.int64()), ("queue", pa.string()), ("position", pa.int64()), ("time", TIME),
@@ -96,7 +99,7 @@ def nullable(values: Longs, missing: Any) -> pa.Array:
 
 
 def _times(values: Longs, missing: Any) -> pa.Array:
-    return nullable(values, missing).view(TIME)
+    return pc.if_else(pa.array(np.asarray(missing, bool)), None, times_of(values))
 
 
 def messages(
@@ -113,7 +116,7 @@ def messages(
     queue_ids = places.queue_id[first] if len(places.queue_id) else np.zeros(count, np.int64)
     make: dict[str, Callable[[], pa.Array]] = {
         "message_id": lambda: pa.array(ids),
-        "time": lambda: pa.array(found.time_us).view(TIME),
+        "time": lambda: times_of(found.time_us),
         "size": lambda: pa.array(found.size),
         "pieces": lambda: pa.array(found.pieces, pa.int32()),
         "complete": lambda: pa.array(found.complete),
@@ -169,7 +172,7 @@ def _stays(of: Places, names: Mapping[int, str]) -> dict[str, Callable[[], pa.Ar
         "queue_id": lambda: pa.array(of.queue_id),
         "queue": lambda: Names(names).of(of.queue_id),
         "position": lambda: pa.array(of.position),
-        "time": lambda: pa.array(of.time_us).view(TIME),
+        "time": lambda: times_of(of.time_us),
         "end_lsn": lambda: nullable(of.end_lsn, unknown),
         "end_time": lambda: _times(of.end_us, unknown),
         "end": lambda: _HOW.take(pa.array(of.how)),
@@ -218,7 +221,7 @@ def transactions(facts: RecordTables, as_of: int = NEVER, names: Mapping[int, st
     state[(commit > 0) | for_commit] = "committed"
     arrays = [
         pa.array(ids), pa.array(kinds, pa.string()),
-        pa.array([xids.get(txn) for txn in ids.tolist()], pa.binary()), pa.array(began).view(TIME),
+        pa.array([xids.get(txn) for txn in ids.tolist()], pa.binary()), times_of(began),
         *_operations(of, ids), nullable(prepared, prepared == 0), _times(prepared_us, prepared == 0),
         nullable(end, end == 0), _times(np.where(commit > 0, commit_us, rollback_us), end == 0),
         pa.array(state, pa.string()), pa.array(decided > 0),
@@ -329,8 +332,13 @@ def _container(log: Log, piece: LogPiece, reading: ReadOptions, scanner: Scanner
             end_lsn = found.end_lsn if chosen is None else int(found.lsns[chosen[-1]]) + HEAD_BYTES
     row |= {
         "container": piece.slot_lsn, "file": piece.path.rpartition("/")[2], "archived": piece.is_archived,
-        "incarnation": piece.incarnation, "begun": piece.begun_us or None, "first_lsn": first_lsn, "end_lsn": end_lsn,
-        "first_time": min((low for low, _ in times), default=None),
-        "last_time": max((high for _, high in times), default=None),
+        "incarnation": piece.incarnation, "begun": _in_calendar(piece.begun_us or None),
+        "first_lsn": first_lsn, "end_lsn": end_lsn,
+        "first_time": _in_calendar(min((low for low, _ in times), default=None)),
+        "last_time": _in_calendar(max((high for _, high in times), default=None)),
     }  # fmt: skip
     return row
+
+
+def _in_calendar(time_us: int | None) -> int | None:
+    return None if time_us is None or time_us > MOST_US else time_us

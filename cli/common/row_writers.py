@@ -62,7 +62,7 @@ class TableWriter(RowWriter):
             self._table.add_column(printable(name), overflow="fold")
 
     def rows(self, batch: Any) -> bool:
-        for row in batch.to_pylist():
+        for row in _rows_of(batch):
             if self._table.row_count == SHOWN:
                 self._is_cut = True
                 return False
@@ -91,7 +91,7 @@ class JsonWriter(RowWriter):
         self._more = more or {}
 
     def rows(self, batch: Any) -> bool:
-        for row in batch.to_pylist():
+        for row in _rows_of(batch):
             text = json.dumps(self._more | plain(row), ensure_ascii=False, separators=(",", ":"))
             self._out.write(printable_json(text) + "\n")
         return True
@@ -107,7 +107,7 @@ class CsvWriter(RowWriter):
         self._csv = CsvRows(schema.names, self._out, raw=self._is_raw)
 
     def rows(self, batch: Any) -> bool:
-        for row in batch.to_pylist():
+        for row in _rows_of(batch):
             self._csv.row(row)
         return True
 
@@ -162,6 +162,24 @@ class ArrowWriter(RowWriter):
         if self._is_mine and self._stream is None:
             with suppress(FileNotFoundError):
                 os.unlink(self._partial)
+
+
+def _rows_of(batch: Any) -> list[dict[str, Any]]:
+    """The rows of *batch*; a time that no calendar has is `@` and its number."""
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [_values_of(column) for column in batch.columns]
+        found = [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+    return found
+
+
+def _values_of(column: Any) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = [None if number is None else f"@{number}" for number in column.cast("int64").to_pylist()]
+    return found
 
 
 def _shown(value: Any) -> str:

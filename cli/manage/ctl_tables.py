@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from ...amqp.client.plain_values import plain
 from ...base.printable import printable, printable_json
+from ...base.times import time_text
 from ..common.csv_rows import print_csv
 
 TIMES = ("since", "due")
@@ -64,7 +64,7 @@ def _value(name: str, value: Any) -> str:
     if value is None:
         return ""
     if name in TIMES and isinstance(value, int):
-        return datetime.fromtimestamp(value / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+        return time_text(value * 1000, timespec="seconds")
     value = plain(value)
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+
+from ...base.times import time_text
 
 _REMEDY = "use --archive-dir to keep them"
 
@@ -22,11 +23,7 @@ def truncation_words(first_lsn: int, begun_us: int, reclaimed: Sequence[tuple[in
             f"history has gaps: {size} bytes between LSN {reclaimed[0][0]} and {reclaimed[-1][1]} were reclaimed; "
             f"records there are missing; {_REMEDY}"
         )
-    when = f" ({_time(begun_us)})" if begun_us else ""
+    when = f" ({time_text(begun_us, timespec='seconds')})" if begun_us else ""
     gaps = f", and {size} bytes behind that are missing" if size else ""
     return f"history begins at LSN {first_lsn}{when}{gaps}; earlier records were reclaimed; {_REMEDY}"
 
-
-def _time(time_us: int) -> str:
-    found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
-    return found.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -328,3 +328,13 @@ def test_beside_a_writer(tmp_path: Path, command: Dump) -> None:
             found = command("sql", path, "select count(*) n from messages where state = 'queued'", "--json")
             assert found.status == 0, found.err
             assert found.objects[0]["n"] <= 50
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+def test_time_that_no_calendar_has_is_shown_as_a_number(lived: Path, command: Dump, output: str) -> None:
+    # S3
+    query = "select make_timestamp(9000000000000000000) as far, make_timestamp(0) as near"
+    found = command("sql", lived, query, "--output", output)
+    assert (found.status, found.err) == (0, "")
+    assert "@9000000000000000000" in found.out
+    assert "1970-01-01" in found.out

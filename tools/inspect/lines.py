@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Collection
-from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from ...amqp.codec.bodies import body_text
@@ -17,6 +16,7 @@ from ...amqp.codec.header import FORMATTED, parse
 from ...amqp.codec.primitives import Malformed
 from ...base.printable import printable
 from ...base.texts import counted
+from ...base.times import time_text
 from ...journal.format import holes
 from ...journal.format.block import Block, padded
 from ...journal.format.holes import Hole
@@ -98,10 +98,8 @@ def full_label_of_kind(kind: int) -> str:
 
 def second_text(second: int) -> str:
     """RFC 3339 without the fraction, or the number where no calendar reaches."""
-    try:
-        return (datetime(1970, 1, 1) + timedelta(seconds=second)).isoformat()
-    except OverflowError:
-        return f"@{second}"
+    found = time_text(second * 1_000_000, timespec="seconds")
+    return f"@{second}" if found.startswith("@") else found.removesuffix("Z")
 
 
 def holes_in(block: Block, head: RecordHead) -> list[Hole] | None:

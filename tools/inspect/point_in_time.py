@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ...base.errors import CairnError
+from ...base.times import time_text
 
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -58,7 +59,4 @@ def check_order(place: str, first: int | None, second: int | None) -> None:
 
 def time_words(time_us: int) -> str:
     """RFC 3339 with microseconds; the number where no calendar reaches."""
-    try:
-        return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return f"@{time_us}"
+    return time_text(time_us)

@@ -49,7 +49,8 @@ export function date(value) {
   }
   const number = Number(value);
   if (!number) return null;
-  return new Date(number > 1e17 ? number / 1e6 : number > 1e14 ? number / 1e3 : number > 1e11 ? number : number * 1e3);
+  const found = new Date(number > 1e17 ? number / 1e6 : number > 1e14 ? number / 1e3 : number > 1e11 ? number : number * 1e3);
+  return Number.isNaN(found.getTime()) ? null : found;
 }
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -69,7 +70,7 @@ export function exact(value) {
   return found ? `${time(found)}.${String(found.getMilliseconds()).padStart(3, "0")}` : NOTHING;
 }
 
-export const clockTime = (value) => minute.format(date(value));
+export const clockTime = (value) => (date(value) ? minute.format(date(value)) : NOTHING);
 
 export function ago(value) {
   const found = date(value);
