@@ -1,7 +1,7 @@
 """Rows of an export: columns of the view `records`, and those that the table is partitioned by.
 
 `day` is the day of the record, UTC. `queue` is the queue's name as in the view; of one that the wiring does not know
-any more, or whose name no directory can have, it is queue-ID, as `cairnmq as-of` calls it.
+any more, or whose name no directory can have, it is $queue-ID, as `cairnmq as-of` calls it.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ...store.contract.layout import unnamed_queue
 from .units import Ticks, duration_text, duration_ticks, size_text, size_ticks
 
 Rows = list[dict[str, Any]]
@@ -47,7 +48,7 @@ _TIME_FORMATS = [
 
 def queue_name(row: dict[str, Any]) -> str:
     """Names are others': plotly takes some HTML in labels."""
-    name = row["queue"] if row["queue"] is not None else f"queue-{row['queue_id']}"
+    name = row["queue"] if row["queue"] is not None else unnamed_queue(row['queue_id'])
     return escape(name if len(name) <= 28 else f"{name[:25]}...")
 
 

@@ -145,10 +145,12 @@ def _missing(log: Log, lsn: int, start: _LogStart) -> Gap | None:
             prev_lsn = piece.prev_lsn
         else:
             gap = next(iter(log.missing(slot * size, slot * size + 1)), None)
-            if gap is None or gap.is_reclaimed:
+            openings_lsn = log.start_of_openings(slot * size)
+            if openings_lsn is None and (gap is None or gap.is_reclaimed):
                 return Gap(slot * size, (slot + 1) * size, True)
-            prev_lsn = slot * size - 1  # it was lost, and with it what stood before it
-        if prev_lsn <= 0:
+            # it was lost, and with it what stood before it; or nothing but openings is missing
+            prev_lsn = (slot * size if openings_lsn is None else openings_lsn) - 1
+        if not 0 < prev_lsn < slot * size:
             break
         slot = prev_lsn // size
     return None

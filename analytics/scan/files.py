@@ -1,7 +1,7 @@
 """Files of a log at a point in time: those to be read for a range of LSNs, and the missing ranges.
 
 A log is read while its broker writes, recycles and compacts it. The view therefore ends at the *durable end*: every
-byte below it was on the disk, and no crash makes the log reuse these LSNs. The mark and the blocks record it.
+byte below it was on the disk, and no crash makes the log reuse these LSNs (`log_end`).
 
 From the newest container on, each head names the last block before it. This determines the valid containers, up to
 which block each is to be read, and the missing ranges: *reclaimed* by the log, or *lost*.
@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from ...base.disk.real import RealDirectory, RealFile, was_missing
@@ -29,15 +29,17 @@ from ...base.errors import CairnError, CorruptJournal, DiskError, ForeignStore
 from ...journal.files.archive import archived_lsn
 from ...journal.format import block, container
 from ...journal.format import log_mark as mark
-from ...journal.format.block import BadBlock, BlockHead
+from ...journal.format.block import BadBlock, Block
 from ...journal.format.container import DATA_OFFSET, BadContainer, ContainerHead
 from ...journal.format.holes import hole_with
+from ...journal.format.log_open import openings_from
 from ...journal.read.scanner import LogReader
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
 from ...recovery.salvageable import log_id_of
 from ...store.journaled.truncation import truncation_words
 from .journal_directory import directory_of_containers
+from .log_end import end_of
 
 T = TypeVar("T")
 _WHAT_TO_NAME = "name a store directory, its journal directory, or an archive"
@@ -94,6 +96,8 @@ class Log:
     """The containers in the order of LSNs."""
     gaps: tuple[Gap, ...]
     """The missing ranges in the order of LSNs."""
+    openings: tuple[tuple[int, int], ...] = ()
+    """Ranges that no file holds, and that held nothing but openings of the log: nothing is missing with them."""
     journal: str = ""
     archive: str = ""
 
@@ -121,13 +125,20 @@ class Log:
 
     def runs(self, first_lsn: int) -> tuple[tuple[int, int], ...]:
         """The ranges of LSNs from *first_lsn* on that are there."""
+        there = [(piece.slot_lsn, piece.slot_lsn + self.container_bytes) for piece in self.pieces]
         found: list[tuple[int, int]] = []
-        for piece in self.between(first_lsn, self.durable_lsn):
-            begin, end = max(piece.slot_lsn, first_lsn), piece.slot_lsn + self.container_bytes
+        for begin, end in sorted([*there, *self.openings]):
+            begin = max(begin, first_lsn)
+            if begin >= min(end, self.durable_lsn):
+                continue
             if found and found[-1][1] == begin:
                 begin = found.pop()[0]
             found.append((begin, end))
         return tuple(found)
+
+    def start_of_openings(self, lsn: int) -> int | None:
+        """The start of the range in `openings` that holds *lsn*; None without one."""
+        return next((first for first, end in self.openings if first <= lsn < end), None)
 
     def missing(self, first_lsn: int, end_lsn: int) -> list[Gap]:
         """The missing parts of the range."""
@@ -166,6 +177,21 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
 
     *history*: also what left the log and was not written over yet. Raises `CairnError` for what is no log.
     """
+    return looked_at(lambda: _look_at(path, archive, history=history))
+
+
+def looked_at(look: Callable[[], T]) -> T:
+    """Return the result of *look*, which is repeated while containers leave the log during it."""
+    for _ in range(_LOOKS):
+        try:
+            return look()
+        except DiskError as error:
+            if not was_missing(error):
+                raise
+    return look()
+
+
+def _look_at(path: str, archive: str | None, *, history: bool) -> Log:
     marked = _marked(path)
     if marked is None:
         return _look_at_archive(path)
@@ -183,10 +209,11 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
                 oldest -= 1
             known = {slot: one for slot, one in known.items() if slot >= oldest or reader.holds(slot)}
         known = archived | known
-    durable_lsn = max(reader.heads.mark.durable_lsn, _claim(known, reader.container_bytes, reader.log_id))
+    recorded_lsn = max(reader.heads.mark.durable_lsn, _claim(known, reader.container_bytes, reader.log_id))
+    durable_lsn = end_of(journal, reader, recorded_lsn)
     log = Log(
-        path, reader.log_uuid, reader.container_bytes, reader.heads.base_lsn, durable_lsn, (), (), journal,
-        archive or "",
+        path, reader.log_uuid, reader.container_bytes, reader.heads.base_lsn, durable_lsn, (), (),
+        journal=journal, archive=archive or "",
     )  # fmt: skip
     return log_of_containers(log, known, reader)
 
@@ -254,7 +281,7 @@ def _look_at_archive(path: str) -> Log:
     newest = known[max(known)].head
     size = newest.container_bytes
     end_lsn = newest.slot_lsn + size
-    return log_of_containers(Log(path, newest.log_uuid, size, 0, end_lsn, (), (), "", path), known)
+    return log_of_containers(Log(path, newest.log_uuid, size, 0, end_lsn, (), (), archive=path), known)
 
 
 def _archived(path: str, uuid: UUID | None) -> dict[int, KnownContainer]:
@@ -291,12 +318,45 @@ def _raw_head(path: str) -> bytes:
         return file.read_at(0, container.HEAD.size)
 
 
-def _first_block(known: KnownContainer, log_id: int) -> BlockHead | None:
-    """The head of a container's first block, if there is one; its checksum is not verified."""
+def _first_block(known: KnownContainer, log_id: int) -> Block | None:
+    """The container's first block, if there is a complete one."""
     with closing(RealFile(known.path, os.O_RDONLY)) as file, suppress(BadBlock):
-        lsn = known.head.slot_lsn + DATA_OFFSET
-        return block.peek(memoryview(file.read_at(DATA_OFFSET, SECTOR_BYTES)), lsn, log_id)
+        lsn, size = known.head.slot_lsn + DATA_OFFSET, known.head.container_bytes
+        view = memoryview(file.read_at(DATA_OFFSET, SECTOR_BYTES))
+        head = block.peek(view, lsn, log_id)
+        if head.size_bytes > len(view):
+            view = memoryview(file.read_at(DATA_OFFSET, min(head.size_bytes, size - DATA_OFFSET)))
+        return block.complete(head, view)
     return None
+
+
+class _Before(NamedTuple):
+    """What is before a container."""
+
+    prev_lsn: int
+    """The last block before it; 0 without one. Always below the container, so that a chain of them ends."""
+    kept_lsn: int
+    """The same, of the slots that hold more than openings, or are there; 0 if unknown."""
+    openings_lsn: int
+    """The start of the missing slots before it that held nothing but openings; without such slots, its own start."""
+
+    @classmethod
+    def of(cls, one: KnownContainer, slots: list[int], log_id: int) -> _Before:
+        """What is before *one*; *slots*: those that are there."""
+        slot_lsn, size = one.head.slot_lsn, one.head.container_bytes
+        prev_lsn = one.head.prev_lsn if one.head.prev_lsn < slot_lsn else 0
+        at = bisect_left(slots, one.head.slot)
+        nearest = slots[at - 1] if at else -1
+        if not slot_lsn or (prev_lsn and nearest >= prev_lsn // size):
+            return cls(prev_lsn, prev_lsn, slot_lsn)
+        first = _first_block(one, log_id)
+        if not prev_lsn and first is not None and first.head.prev_lsn < slot_lsn:
+            prev_lsn = first.head.prev_lsn  # the head was reconstructed from the blocks, or is wrong
+        noted = None if first is None else openings_from(first)
+        if noted is None or nearest >= prev_lsn // size:
+            return cls(prev_lsn, prev_lsn, slot_lsn)
+        first_slot = noted // size + 1 if noted else 0
+        return cls(prev_lsn, noted if nearest < first_slot else 0, max(first_slot, nearest + 1) * size)
 
 
 def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) -> int:
@@ -333,6 +393,7 @@ def log_of_containers(log: Log, known: dict[int, KnownContainer], reader: LogRea
     """
     pieces: list[LogPiece] = []
     gaps: list[Gap] = []
+    openings: list[tuple[int, int]] = []
     size = log.container_bytes
     slots = sorted(slot for slot in known if slot * size < log.durable_lsn)
     slot = (log.durable_lsn - 1) // size
@@ -346,22 +407,23 @@ def log_of_containers(log: Log, known: dict[int, KnownContainer], reader: LogRea
             gaps.append(Gap(first_lsn, next_start, is_reclaimed))
             last_lsn = 0
             continue
-        head = one.head
-        prev_lsn = head.prev_lsn
-        if not prev_lsn and slot and (first := _first_block(one, log.log_id)) is not None:
-            prev_lsn = first.prev_lsn  # the head was reconstructed from the blocks
+        before = _Before.of(one, slots, log.log_id)
         end_lsn = min(log.durable_lsn, (slot + 1) * size)
         limit = last_lsn if last_lsn < end_lsn else 0
         reach_lsn = limit + 1 if limit else end_lsn if reader is not None and end_lsn == log.durable_lsn else 0
         pieces.append(LogPiece(
-            one.path, slot * size, one.raw, prev_lsn, limit, end_lsn, reach_lsn, head.time_us, head.incarnation,
-            one.is_archived,
+            one.path, slot * size, one.raw, before.prev_lsn, limit, end_lsn, reach_lsn, one.head.time_us,
+            one.head.incarnation, one.is_archived,
         ))  # fmt: skip
-        next_start, last_lsn = slot * size, prev_lsn
-        if not prev_lsn and slot == (slots[0] if slots else slot):
+        last_lsn, next_start = before.kept_lsn, before.openings_lsn
+        if next_start < slot * size:
+            openings.append((next_start, slot * size))
+        if not before.kept_lsn and (slot == (slots[0] if slots else slot) or not next_start):
             break
-        slot = prev_lsn // size if prev_lsn else _before(slots, slot, reader)
-    return replace(log, pieces=tuple(reversed(pieces)), gaps=tuple(reversed(gaps)))
+        slot = last_lsn // size if last_lsn else _before(slots, next_start // size, reader)
+    return replace(
+        log, pieces=tuple(reversed(pieces)), gaps=tuple(reversed(gaps)), openings=tuple(reversed(openings))
+    )
 
 
 def _before(slots: list[int], slot: int, reader: LogReader | None) -> int:
@@ -371,7 +433,7 @@ def _before(slots: list[int], slot: int, reader: LogReader | None) -> int:
     hole = None if reader is None else hole_with(reader.holes, slot)
     if reader is not None and hole is not None and not hole.holds(nearest):  # else it left with the hole
         before = hole.prev_lsn // reader.container_bytes
-        return before if before in slots else nearest
+        return before if before in slots and before < slot else nearest
     return nearest
 
 

@@ -226,5 +226,5 @@ def _column(name: str, journal: Journal) -> Column:
     if name != "queue":
         return f.col(name)
     names = [f.lit(text) for pair in journal.queue_names.items() for text in pair]
-    unnamed = f.concat(f.lit("queue-"), f.col("queue_id").cast("string"))  # as `store.names.unnamed_queue`
+    unnamed = f.concat(f.lit("$queue-"), f.col("queue_id").cast("string"))  # as `layout.unnamed_queue`
     return f.coalesce(f.try_element_at(f.create_map(*names), f.col("queue_id")), unnamed) if names else unnamed

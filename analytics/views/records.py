@@ -12,7 +12,7 @@ moved           bool              it was copied forward by compaction; an equal 
 message_id      int64             the LSN of the message's first record
 txn_id          int64             the LSN of the transaction's first record
 queue_id        int64
-queue           string            the queue's name; queue-ID where the wiring does not know it (any more)
+queue           string            the queue's name; $queue-ID where the wiring does not know it (any more)
 time            timestamp[us]     when it was appended, UTC
 size            int32             of the payload, in bytes
 undo_prev       int64             the record it continues; for a moved one its original
@@ -288,7 +288,7 @@ class Names:
         self._names = pa.array([names[number] for number in self._ids.tolist()], pa.string())
 
     def of(self, ids: Longs) -> pa.Array:
-        """The name of each; `queue-ID` for one that has none, null for no queue (0)."""
+        """The name of each; `$queue-ID` for one that has none, null for no queue (0)."""
         known = np.zeros(len(ids), bool)
         at = np.zeros(len(ids), np.int64)
         if len(self._ids):

@@ -5,7 +5,8 @@ the durability mark were perhaps only in the page cache. `rewrite_unproven` read
 sound containers, before any content is made visible.
 
 Slots that hold only openings leave the log when the new one is written, so that a broker that is killed repeatedly uses
-no additional space. They have no visible content and are not copied, but their containers are retired.
+no additional space. They have no visible content and are not copied, but their containers are retired. The new opening
+records them (`log_open`), so that no reader misses them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..files.archiver import Archiver, Left
 from ..files.container_pool import ContainerPool
 from ..files.held_containers import NO_SLOT_HELD, Holds, Keeper
 from ..files.space_reserve import RESERVE_BYTES
-from ..format import container
+from ..format import container, log_open
 from ..format.block import Block
 from ..format.holes import Hole, hole_with
 from ..format.log_mark import NAME as MARK_NAME
@@ -153,7 +154,9 @@ def open_log(
     )  # fmt: skip
     with abandoned_on_failure(journal):
         journal.retire([*extent.openings, *extent.late], are_openings=True)
-        journal.append_control(RecordType.LOG_OPEN, extra=reader.end_lsn)
+        before = found.openings_from(reader)
+        payload = b"" if before is None else log_open.encode(before)
+        journal.append_control(RecordType.LOG_OPEN, payload, extra=reader.end_lsn)
         journal.flush()
     return journal, report
 
@@ -170,6 +173,7 @@ class _Found:
         """Begin and end of the last blocks, which are behind the durability mark."""
         self.openings: set[int] = set()
         """Slots that were read from their first block on, and hold nothing but openings."""
+        self._noted: dict[int, int] = {}  # for such slots, what their opening recorded about those before
 
     def add(self, block: Block, durable_lsn: int, container_bytes: int) -> None:
         self.records += block.head.records
@@ -180,10 +184,19 @@ class _Found:
         slot, offset = divmod(block.lsn, container_bytes)
         if offset == container.DATA_OFFSET:
             self.openings.add(slot)
+            noted = log_open.openings_from(block)
+            self._noted = {} if noted is None else {slot: noted}
         if slot in self.openings:
             kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
             if kinds.strip(_OPENINGS):
                 self.openings.discard(slot)
+
+    def openings_from(self, reader: LogReader) -> int | None:
+        """Return the last block before the openings that the log ends with; None if it ends with other records."""
+        slot = self.last_lsn // reader.container_bytes
+        if slot not in self.openings:
+            return None
+        return self._noted.get(slot, reader.heads.by_slot[slot].prev_lsn)
 
     def ends(self, end_lsn: int, container_bytes: int, slots: Container[int]) -> dict[int, int]:
         """Return those of *slots* that hold unproven or torn blocks, each with the end of its last block."""

@@ -14,6 +14,8 @@ STORE/quarantine*       left by a salvage, for people
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
 LOCK_NAME = "lock"
@@ -23,12 +25,20 @@ SQL_STORE_NAME = "store.sqlite"
 """Differs from the wiring's, so that code which takes one for the other finds and changes nothing."""
 MANIFEST_NAME = "manifest.json"
 """The manifest file of a backup, which is not a store."""
-_UNNAMED = "queue-"
+_UNNAMED = "$queue-"  # no queue of a client has a name that begins with $
 
 
 def unnamed_queue(queue_id: int) -> str:
     """The name by which a queue is shown that the wiring does not know: it was deleted, or the wiring is elsewhere."""
     return f"{_UNNAMED}{queue_id}"
+
+
+def recovered_name(queue_id: int, taken: Container[str]) -> str:
+    """The name, none of those *taken*, that a queue without a known name gets in a new store."""
+    name = f"queue-{queue_id}"
+    while name in taken:
+        name += "-"
+    return name
 
 
 def id_in(text: str) -> int | None:

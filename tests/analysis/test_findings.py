@@ -99,7 +99,7 @@ def test_copies_of_the_broker_are_no_duplicates_and_no_transactions_of_clients(
     for row in kinds.values():
         assert (row["abort_rate"], row["p50_us"], row["p99_us"], row["max_us"]) == (None, None, None, None)
     [deleted] = {row["queue"] for row in ask(spark, "throughput", moved)} - {"orders", "dead"}
-    assert deleted.startswith("queue-")
+    assert deleted.startswith("$queue-")
     to = {row["reason"]: row["to_queues"] for row in ask(spark, "expiry", moved)}
     assert to["rejected"] == to["expired"] == ["dead"]
     assert to["moved"] == [deleted]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ...base.clock import Clock
 from ...base.errors import CairnError
 from ...recovery.recover import open_store
-from ...store.contract.layout import unnamed_queue
+from ...store.contract.layout import recovered_name
 from ...store.contract.options import StoreOptions
 from ...store.contract.wiring_rows import QueueRow
 from ...store.directory.refusals import RESTORING
@@ -46,7 +46,8 @@ def restore_view(
     check_new(target, building, "left by a restore that was killed")
     known = {row.id for row in past.rows.queues}
     queues = [row for row in past.rows.queues if wanted(row.id)]
-    queues += [QueueRow(one, unnamed_queue(one)) for one in view.on if one not in known and wanted(one)]
+    taken = {row.name for row in queues}
+    queues += [QueueRow(one, recovered_name(one, taken)) for one in view.on if one not in known and wanted(one)]
     names = {row.id: row.name for row in queues}
     bindings = [row for row in past.rows.bindings if row.queue_id in names]
     restored = {name: len(view.on[queue_id]) for queue_id, name in names.items() if queue_id in view.on}

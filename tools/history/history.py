@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...analytics.lifetimes.extent import extent_as_of, whole_from
-from ...analytics.scan.files import KnownContainer, Log, log_of_containers
+from ...analytics.scan.files import KnownContainer, Log, log_of_containers, looked_at
 from ...analytics.scan.log_scan import ScanOptions, first_lsn_since
 from ...base.disk.real import RealDirectory
 from ...base.errors import DiskError, ForeignStore, IncompleteResult
@@ -103,6 +103,10 @@ def find_history(directories: Sequence[RealDirectory]) -> History:
 
     Raises `ForeignStore` for no log, or an ambiguous choice, and `DiskError`.
     """
+    return looked_at(lambda: _find(directories))
+
+
+def _find(directories: Sequence[RealDirectory]) -> History:
     notes: list[str] = []
     found = [one for directory in directories for one in _containers(directory, notes)]
     reported = _mark_of(directories)

@@ -77,7 +77,7 @@ class HistoryView:
         return list(dict.fromkeys((*self.remarks, *self.history.notes, *truncated, *broken)))
 
     def name_of(self, queue_id: int) -> str:
-        """A queue's name; `queue-ID` if none is known any more."""
+        """A queue's name; `$queue-ID` if none is known any more."""
         return self.queue_names.get(queue_id, unnamed_queue(queue_id))
 
     def look_again(self) -> bool:

@@ -34,7 +34,7 @@ from ...journal.format.log_mark import Mark, MarkFile
 from ...journal.format.record import HEAD_BYTES
 from ...journal.write.journal import OWN_LSN, Journal
 from ...journal.write.open import container_size, open_log
-from ...store.contract.layout import JOURNAL_NAME, unnamed_queue
+from ...store.contract.layout import JOURNAL_NAME, recovered_name
 from ...store.contract.wiring_rows import QueueRow, Rows
 from ...store.message_map.transaction_log import UNPLACED
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
@@ -116,10 +116,7 @@ class _Lines:
         names = set(self.names.values())
         queues = []
         for queue_id in sorted(self.queue_ids):
-            name = self.names.get(queue_id, unnamed_queue(queue_id))
-            while queue_id not in self.names and name in names:
-                name += "-"
-            queues.append(QueueRow(queue_id, name))
+            queues.append(QueueRow(queue_id, self.names.get(queue_id) or recovered_name(queue_id, names)))
         if len({row.name for row in queues}) < len(queues):
             raise CairnError("the lines", "two queues have one name", "name them apart, or give a wiring")
         return Rows(queues=queues)

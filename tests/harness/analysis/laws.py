@@ -206,7 +206,7 @@ def duplicates(world: Notes, ask: Ask) -> None:
 
 def named(world: Notes, queues: list[str]) -> list[str]:
     """Replace `queue-ID`, which jobs return for archives and in-memory disks, with queue names; return them sorted."""
-    names = {f"queue-{number}": name for name, number in world.ids.items()}
+    names = {f"$queue-{number}": name for name, number in world.ids.items()}
     return sorted(names.get(queue, queue) for queue in queues)
 
 

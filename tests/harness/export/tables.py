@@ -73,7 +73,7 @@ def expected(journal: Journal, columns: tuple[str, ...] = DEFAULT) -> list[Row]:
     for row in rows:
         if row["queue_id"] and "queue" in row:
             name = row["queue"]
-            row["queue"] = name if name and len(name) < 240 else f"queue-{row['queue_id']}"
+            row["queue"] = name if name and len(name) < 240 else f"$queue-{row['queue_id']}"
     return [{name: row[name] for name in columns} for row in rows]
 
 
