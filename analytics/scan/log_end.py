@@ -13,14 +13,13 @@ from ...base.disk.real import RealFile
 from ...base.errors import DiskError
 from ...journal.format import container
 from ...journal.read.scanner import Damage, LogReader
-from ...store.contract.layout import LOCK_NAME
-from ...store.directory.lock import is_locked
+from ...store.directory.lock import is_in_use
 
 
 def end_of(journal: str, reader: LogReader, recorded_lsn: int) -> int:
     """The end of the log in directory *journal*, whose blocks record that it is durable up to *recorded_lsn*."""
-    lock = os.path.join(os.path.dirname(os.path.abspath(journal)), LOCK_NAME)
-    if is_locked(lock):
+    store = os.path.dirname(os.path.abspath(journal))
+    if is_in_use(store):
         return recorded_lsn
     try:
         for slot, head in reader.heads.by_slot.items():
@@ -34,7 +33,7 @@ def end_of(journal: str, reader: LogReader, recorded_lsn: int) -> int:
             end_lsn = max(end_lsn, found.end_lsn)
         elif found.torn:
             break
-    return recorded_lsn if is_locked(lock) else end_lsn
+    return recorded_lsn if is_in_use(store) else end_lsn
 
 
 def _settle(path: str) -> None:
