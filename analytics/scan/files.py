@@ -331,18 +331,18 @@ def _first_block(known: KnownContainer, log_id: int) -> Block | None:
 
 
 class _Before(NamedTuple):
-    """What is before a container."""
+    """The log before a container."""
 
     prev_lsn: int
     """The last block before it; 0 without one. Always below the container, so that a chain of them ends."""
     kept_lsn: int
-    """The same, of the slots that hold more than openings, or are there; 0 if unknown."""
+    """The last block before it in a slot that exists, or held more than openings; 0 if unknown."""
     openings_lsn: int
-    """The start of the missing slots before it that held nothing but openings; without such slots, its own start."""
+    """The start of the missing slots before it that held nothing but openings, or its own start."""
 
     @classmethod
     def of(cls, one: KnownContainer, slots: list[int], log_id: int) -> _Before:
-        """What is before *one*; *slots*: those that are there."""
+        """Return the log before *one*; *slots*: the existing ones."""
         slot_lsn, size = one.head.slot_lsn, one.head.container_bytes
         prev_lsn = one.head.prev_lsn if one.head.prev_lsn < slot_lsn else 0
         at = bisect_left(slots, one.head.slot)

@@ -257,7 +257,9 @@ def _start(**more: object) -> str:
         (_start(payload_text=5), "payload_text is 5: expected `str | null`"),
         (_start(size_bytes=2), "size_bytes is 2, the payload has 1"),
         (_start(payload_text="x" * 65_537), "65536 are allowed"),
-        (_start(undo_prev=641), "behind its own"),
+        (_start(undo_prev=641), "not before its own"),
+        (_start(undo_prev=640), "not before its own"),  # A9
+        (_start(type="queue-delete", payload_text=None, payload_base64="gAIAAAAAAAA="), "not before its own"),
         (_start(message_id=0), "needs a message_id"),
         (_start(type="queue-delete"), "not a list of LSNs"),
         (_start(lsn=576, message_id=576), "does not rise"),

@@ -64,8 +64,8 @@ class RecordLine(NamedTuple):
         return self.type == RecordType.ACQUIRE
 
     def references(self) -> list[int]:
-        """The LSNs that it names, but its own."""
-        found = [self.undo_prev, self.message_id, self.txn_id]
+        """The LSNs that it names, except its own as the ID of a message or a transaction."""
+        found = [self.undo_prev, *(one for one in (self.message_id, self.txn_id) if one != self.lsn)]
         if self.type in _EXTRA_IS_LSN:
             found.append(self.extra)
         if self.lists_messages:
@@ -74,7 +74,7 @@ class RecordLine(NamedTuple):
             found += [one & ~UNPLACED for one in array("Q", self.payload)]
         elif self.lists_acquired:
             found += decode(self.payload, self.extra).message_ids
-        return [one for one in found if one not in (0, self.lsn)]
+        return [one for one in found if one]
 
     @property
     def extra_is_lsn(self) -> bool:
@@ -176,8 +176,8 @@ def _record(number: int, line: _Line, lsn: int) -> RecordLine:
             decode(payload, found.extra)
         except ValueError as error:
             raise wrong(number, f"its payload is not a list of acquisitions: {error}") from None
-    if any(one > lsn for one in found.references()):
-        raise wrong(number, f"it names LSN {max(found.references())}, which is behind its own")
+    if any(one >= lsn for one in found.references()):
+        raise wrong(number, f"it refers to LSN {max(found.references())}, which is not before its own, {lsn}")
     if kind in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.DEQUEUE) and not found.message_id:
         raise wrong(number, f"a record of type {line.type} needs a message_id")
     return found
