@@ -18,27 +18,25 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from ...base.disk.real import RealDirectory, RealFile, was_missing
-from ...base.disk.seam import SECTOR_BYTES
 from ...base.errors import CairnError, CorruptJournal, DiskError, ForeignStore
 from ...journal.files.archive import archived_lsn
-from ...journal.format import block, container
+from ...journal.format import container
 from ...journal.format import log_mark as mark
-from ...journal.format.block import BadBlock, Block
-from ...journal.format.container import DATA_OFFSET, BadContainer, ContainerHead
+from ...journal.format.container import BadContainer
 from ...journal.format.holes import hole_with
-from ...journal.format.log_open import openings_from
 from ...journal.read.scanner import LogReader
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
 from ...recovery.salvageable import log_id_of
 from ...store.journaled.truncation import truncation_words
 from .journal_directory import directory_of_containers
+from .known_containers import Before, KnownContainer, recorded_durable_lsn
 from .log_end import end_of
 
 T = TypeVar("T")
@@ -162,16 +160,6 @@ class Log:
             raise CorruptJournal(self.place, reason, remedy, lost.first_lsn, lost.end_lsn)
 
 
-@dataclass(frozen=True)
-class KnownContainer:
-    """A container that a directory holds."""
-
-    path: str
-    head: ContainerHead
-    raw: bytes
-    is_archived: bool
-
-
 def open_log(path: str, archive: str | None = None, *, history: bool = False) -> Log:
     """The log at *path*: a store, a journal directory, or an archive; with what the directory *archive* has of it.
 
@@ -209,8 +197,8 @@ def _look_at(path: str, archive: str | None, *, history: bool) -> Log:
                 oldest -= 1
             known = {slot: one for slot, one in known.items() if slot >= oldest or reader.holds(slot)}
         known = archived | known
-    recorded_lsn = max(reader.heads.mark.durable_lsn, _claim(known, reader.container_bytes, reader.log_id))
-    durable_lsn = end_of(journal, reader, recorded_lsn)
+    recorded_lsn = recorded_durable_lsn(known, reader.container_bytes, reader.log_id)
+    durable_lsn = end_of(journal, reader, max(reader.heads.mark.durable_lsn, recorded_lsn))
     log = Log(
         path, reader.log_uuid, reader.container_bytes, reader.heads.base_lsn, durable_lsn, (), (),
         journal=journal, archive=archive or "",
@@ -318,74 +306,6 @@ def _raw_head(path: str) -> bytes:
         return file.read_at(0, container.HEAD.size)
 
 
-def _first_block(known: KnownContainer, log_id: int) -> Block | None:
-    """The container's first block, if there is a complete one."""
-    with closing(RealFile(known.path, os.O_RDONLY)) as file, suppress(BadBlock):
-        lsn, size = known.head.slot_lsn + DATA_OFFSET, known.head.container_bytes
-        view = memoryview(file.read_at(DATA_OFFSET, SECTOR_BYTES))
-        head = block.peek(view, lsn, log_id)
-        if head.size_bytes > len(view):
-            view = memoryview(file.read_at(DATA_OFFSET, min(head.size_bytes, size - DATA_OFFSET)))
-        return block.complete(head, view)
-    return None
-
-
-class _Before(NamedTuple):
-    """The log before a container."""
-
-    prev_lsn: int
-    """The last block before it; 0 without one. Always below the container, so that a chain of them ends."""
-    kept_lsn: int
-    """The last block before it in a slot that exists, or held more than openings; 0 if unknown."""
-    openings_lsn: int
-    """The start of the missing slots before it that held nothing but openings, or its own start."""
-
-    @classmethod
-    def of(cls, one: KnownContainer, slots: list[int], log_id: int) -> _Before:
-        """Return the log before *one*; *slots*: the existing ones."""
-        slot_lsn, size = one.head.slot_lsn, one.head.container_bytes
-        prev_lsn = one.head.prev_lsn if one.head.prev_lsn < slot_lsn else 0
-        at = bisect_left(slots, one.head.slot)
-        nearest = slots[at - 1] if at else -1
-        if not slot_lsn or (prev_lsn and nearest >= prev_lsn // size):
-            return cls(prev_lsn, prev_lsn, slot_lsn)
-        first = _first_block(one, log_id)
-        if not prev_lsn and first is not None and first.head.prev_lsn < slot_lsn:
-            prev_lsn = first.head.prev_lsn  # the head was reconstructed from the blocks, or is wrong
-        noted = None if first is None else openings_from(first)
-        if noted is None or nearest >= prev_lsn // size:
-            return cls(prev_lsn, prev_lsn, slot_lsn)
-        first_slot = noted // size + 1 if noted else 0
-        return cls(prev_lsn, noted if nearest < first_slot else 0, max(first_slot, nearest + 1) * size)
-
-
-def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) -> int:
-    """Return the durable LSN in the newest complete block."""
-    for slot in sorted(known, reverse=True):
-        try:
-            file = RealFile(known[slot].path, os.O_RDONLY)
-        except DiskError:
-            continue  # it left the log since
-        with closing(file):
-            if file.read_at(0, container.HEAD.size) != known[slot].raw:
-                continue
-            found = _last_claim(memoryview(file.read_at(0, container_bytes)), slot * container_bytes, log_id)
-            if file.read_at(0, container.HEAD.size) == known[slot].raw and found:
-                return found
-    return 0
-
-
-def _last_claim(data: memoryview, slot_lsn: int, log_id: int) -> int:
-    """Return the highest `durable_lsn` of the chained blocks from the beginning of a container."""
-    claim, at = 0, DATA_OFFSET
-    with suppress(BadBlock):
-        while at < len(data):
-            found = block.decode(data[at:], slot_lsn + at, log_id)
-            claim = max(claim, found.head.durable_lsn)
-            at = found.end_lsn - slot_lsn
-    return claim
-
-
 def log_of_containers(log: Log, known: dict[int, KnownContainer], reader: LogReader | None = None) -> Log:
     """*log* with the pieces that *known* gives by slot, and gaps, found from its durable end to its beginning.
 
@@ -407,7 +327,7 @@ def log_of_containers(log: Log, known: dict[int, KnownContainer], reader: LogRea
             gaps.append(Gap(first_lsn, next_start, is_reclaimed))
             last_lsn = 0
             continue
-        before = _Before.of(one, slots, log.log_id)
+        before = Before.of(one, slots, log.log_id)
         end_lsn = min(log.durable_lsn, (slot + 1) * size)
         limit = last_lsn if last_lsn < end_lsn else 0
         reach_lsn = limit + 1 if limit else end_lsn if reader is not None and end_lsn == log.durable_lsn else 0

@@ -10,6 +10,14 @@ offset  size  field
      0     8  first      slot
      8     8  slots      the number of slots, some of which may never have been started
     16     8  prev_lsn   the last block before the first slot; 0 without one
+
+A broker that is killed before it stores anything leaves a slot that holds only openings of the log, and that may be
+reclaimed without an archive. Each opening records how far back such slots reach, so that readers know that nothing is
+missing with them.
+
+payload of LogOpen; empty if the slot before holds anything else
+offset  size  field
+     0     8  prev_lsn   the last block before those slots; 0 without one
 """
 
 from __future__ import annotations
@@ -19,9 +27,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .record import MAX_PAYLOAD_BYTES
+from .block import Block
+from .record import HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordType
 
 _HOLE = struct.Struct("<QQQ")
+_OPENINGS = struct.Struct("<Q")
 HOLE_BYTES = _HOLE.size
 MAX_HOLES = 2048
 """The maximum number of holes, so that the record stays below 64 KiB."""
@@ -91,3 +101,19 @@ def add(holes: list[Hole], slot: int, prev_lsn: int, container_bytes: int) -> li
 def from_slot(holes: list[Hole], slot: int) -> list[Hole]:
     """Return the holes behind *slot*, which the log begins with."""
     return [hole for hole in holes if hole.first > slot]
+
+
+def encode_openings(prev_lsn: int) -> bytes:
+    """Return the payload of a LogOpen record after slots that hold only openings."""
+    return _OPENINGS.pack(prev_lsn)
+
+
+def openings_from(found: Block) -> int | None:
+    """Return `prev_lsn` of the LogOpen record in *found*; None without one, or if its payload is empty."""
+    kinds = bytes(found.body[: HEAD_BYTES * found.head.records : HEAD_BYTES])
+    at = kinds.find(RecordType.LOG_OPEN)
+    payload = b"" if at < 0 else found.payload(found.heads()[at])
+    if len(payload) != _OPENINGS.size:
+        return None
+    prev_lsn: int = _OPENINGS.unpack(payload)[0]
+    return prev_lsn if prev_lsn < found.lsn else None

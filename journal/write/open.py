@@ -6,7 +6,7 @@ sound containers, before any content is made visible.
 
 Slots that hold only openings leave the log when the new one is written, so that a broker that is killed repeatedly uses
 no additional space. They have no visible content and are not copied, but their containers are retired. The new opening
-records them (`log_open`), so that no reader misses them.
+records them (`holes`), so that no reader misses them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..files.archiver import Archiver, Left
 from ..files.container_pool import ContainerPool
 from ..files.held_containers import NO_SLOT_HELD, Holds, Keeper
 from ..files.space_reserve import RESERVE_BYTES
-from ..format import container, log_open
+from ..format import container
 from ..format.block import Block
-from ..format.holes import Hole, hole_with
+from ..format.holes import Hole, encode_openings, hole_with, openings_from
 from ..format.log_mark import NAME as MARK_NAME
 from ..format.log_mark import Mark, MarkFile
 from ..format.record import HEAD_BYTES, RecordType
@@ -155,7 +155,7 @@ def open_log(
     with abandoned_on_failure(journal):
         journal.retire([*extent.openings, *extent.late], are_openings=True)
         before = found.openings_from(reader)
-        payload = b"" if before is None else log_open.encode(before)
+        payload = b"" if before is None else encode_openings(before)
         journal.append_control(RecordType.LOG_OPEN, payload, extra=reader.end_lsn)
         journal.flush()
     return journal, report
@@ -184,7 +184,7 @@ class _Found:
         slot, offset = divmod(block.lsn, container_bytes)
         if offset == container.DATA_OFFSET:
             self.openings.add(slot)
-            noted = log_open.openings_from(block)
+            noted = openings_from(block)
             self._noted = {} if noted is None else {slot: noted}
         if slot in self.openings:
             kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])

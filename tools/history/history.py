@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...analytics.lifetimes.extent import extent_as_of, whole_from
-from ...analytics.scan.files import KnownContainer, Log, log_of_containers, looked_at
+from ...analytics.scan.files import Log, log_of_containers, looked_at
+from ...analytics.scan.known_containers import KnownContainer
 from ...analytics.scan.log_scan import ScanOptions, first_lsn_since
 from ...base.disk.real import RealDirectory
 from ...base.errors import DiskError, ForeignStore, IncompleteResult
