@@ -4,8 +4,9 @@ A record is a log record of the logger `cairnmq.audit`. Its `event` is one of th
 values of the event; the message renders them as a sentence. Failed logins and refused changes are `WARNING`, changes
 `INFO`, and successful logins `DEBUG`, or `INFO` if the options request it.
 
-An unauthenticated client must not be able to fill the disk with records. Each kind therefore has a budget of records.
-Records above the budget are counted, and one record reports their number when the budget allows.
+An unauthenticated client must not be able to fill the disk with records. Each user and each address therefore has a
+budget of records of each kind. So records of one user do not hide those of another. Records above the budget are
+counted, and one record reports their number and their users when the budget allows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 from ..clock import Clock, SystemClock
 from ..errors import CairnError, InvalidOption
 from ..printable import printable, printable_json
+from .networks import network_of
 
 LOGGER = "cairnmq.audit"
 log = logging.getLogger(LOGGER)
@@ -64,7 +66,11 @@ SIGNAL = "SIGHUP"
 
 PERIOD_S = 10.0
 BUDGETS = {LOGIN: 1000, LOGIN_FAILED: 100, CHANGE_REFUSED: 100}
-"""Records of an event within `PERIOD_S`. Changes that are carried out have no budget: each is recorded."""
+"""Records of an event within `PERIOD_S`, of a user or an address. Each change that is carried out is recorded."""
+MOST_SOURCES = 50
+"""Users and addresses with budgets of their own in a period; the others share one."""
+MOST_USERS_SHOWN = 10
+"""Users that a record of suppressed ones names: those with most of them."""
 _MOST_TEXT = 512
 
 
@@ -124,7 +130,10 @@ class Audit:
         self.failures: Counter[tuple[str, str]] = Counter(dict.fromkeys(_COUNTED_FROM_THE_START, 0))
         """Failed logins by mechanism (one of `MECHANISMS`) and reason (one of `REASONS`)."""
         self.log_logins(logins)
-        self._budgets = {event: _Budget(clock or SystemClock(), most) for event, most in BUDGETS.items()}
+        self._budgets = {
+            event: _Budget(clock or SystemClock(), most, by_address=event == LOGIN_FAILED)
+            for event, most in BUDGETS.items()
+        }
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._closed = False
@@ -190,7 +199,7 @@ class Audit:
         budget = self._budgets.get(event)
         if budget is not None:
             with self._lock:
-                has_room, suppressed = budget.take()
+                has_room, suppressed = budget.take(about["user"], network_of(about["address"].rpartition(":")[0]))
                 if not has_room and self._timer is None and not self._closed:
                     self._timer = threading.Timer(PERIOD_S, self._on_time)
                     self._timer.daemon = True
@@ -209,42 +218,61 @@ class Audit:
     def _report_suppressed(self) -> None:
         with self._lock:
             found = [(event, budget.forget()) for event, budget in self._budgets.items()]
-        for event, count in found:
-            if count:
-                _report(event, count)
+        for event, suppressed in found:
+            if suppressed:
+                _report(event, suppressed)
 
 
 class _Budget:
-    """The maximum number of records in a period."""
+    """The maximum number of records of an event in a period, for each user and each address.
 
-    def __init__(self, clock: Clock, most: int) -> None:
+    A record of a failed login takes from the budget of its address. If that is empty, it takes from the budget of the
+    name, so that guesses at a further name are recorded. Other events take from the budget of their user.
+    """
+
+    def __init__(self, clock: Clock, most: int, *, by_address: bool) -> None:
         self._clock = clock
         self._most = most
-        self._left = most
+        self._by_address = by_address
+        self._left: dict[tuple[str, str], int] = {}
         self._since_s = clock.monotonic_s()
-        self._suppressed = 0
+        self._suppressed: Counter[str] = Counter()
 
-    def take(self) -> tuple[bool, int]:
-        """Reserve a record; return whether the limit allows it, and the number suppressed in earlier periods."""
-        now_s, suppressed = self._clock.monotonic_s(), 0
+    def take(self, user: str, address: str) -> tuple[bool, Counter[str]]:
+        """Reserve a record; return whether the limits allow it, and the records suppressed in earlier periods by user.
+        """
+        now_s, suppressed = self._clock.monotonic_s(), Counter[str]()
         if now_s - self._since_s >= PERIOD_S:
-            self._since_s, self._left = now_s, self._most
+            self._since_s = now_s
+            self._left.clear()
             suppressed = self.forget()
-        if self._left > 0:
-            self._left -= 1
+        sources = [("", address)] if self._by_address or not user else []
+        if user:
+            sources.append((user, ""))
+        if any(self._takes(source) for source in sources):
             return True, suppressed
-        self._suppressed += 1
+        self._suppressed[user if user in self._suppressed or len(self._suppressed) < MOST_SOURCES else ""] += 1
         return False, suppressed
 
-    def forget(self) -> int:
-        """Return the number of suppressed records that are not reported yet, and reset it."""
-        found, self._suppressed = self._suppressed, 0
+    def _takes(self, source: tuple[str, str]) -> bool:
+        if source not in self._left and len(self._left) >= MOST_SOURCES:
+            source = "", ""
+        left = self._left.get(source, self._most)
+        self._left[source] = max(0, left - 1)
+        return left > 0
+
+    def forget(self) -> Counter[str]:
+        """Return the suppressed records that are not reported yet, by user, and reset them."""
+        found, self._suppressed = self._suppressed, Counter()
         return found
 
 
-def _report(event: str, count: int) -> None:
-    about = {"of": event, "count": count}
-    log.warning("suppressed %d audit records of %s", count, event, extra={"event": SUPPRESSED, "fields": about})
+def _report(event: str, suppressed: Counter[str]) -> None:
+    count, users = suppressed.total(), dict(suppressed.most_common(MOST_USERS_SHOWN))
+    shown = ", ".join(f"{user!r}: {number}" for user, number in users.items())
+    about = {"of": event, "count": count, "users": users}
+    text = "suppressed %d audit records of %s, by user: %s"
+    log.warning(text, count, event, shown, extra={"event": SUPPRESSED, "fields": about})
 
 
 def _fields(record: LoginFailure | Login | Change) -> dict[str, Any]:

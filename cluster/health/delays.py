@@ -48,7 +48,8 @@ class CommitDelays:
         """The oldest event of this member that has not come back, and the time since which it is the oldest."""
         self._unsafe: tuple[object, float] = (None, 0.0)
         """The oldest event that came back and waits for acknowledgements, and the time since which it is the oldest."""
-        self._is_late = False
+        self._is_reported = False
+        """True if the last report was that events are late."""
 
     def _look(self, turn: int) -> None:
         if turn != self._turn:
@@ -64,6 +65,7 @@ class CommitDelays:
         is_late = age_s >= LATE_S
         if is_late and now_s - self._warned_s >= AGAIN_S:
             self._warned_s = now_s
+            self._is_reported = True
             log.warning(
                 "cluster %s: events have waited for %.1f s to be acknowledged by a majority (%d wait, %d bytes are in "
                 "flight): a member or its disk is slow, or the network loses packets. See cairnmq_cluster_lag_bytes of "
@@ -71,7 +73,7 @@ class CommitDelays:
                 "docs/explanation/cluster.md, Packet loss)", self._context.state.name, age_s,
                 self._context.commits.backlog, self._context.group.in_flight_bytes, extra={"event": "cluster.late"},
             )  # fmt: skip
-        elif self._is_late and not is_late:
+        elif self._is_reported and not is_late:
+            self._is_reported = False
             text = "cluster %s: events are acknowledged by a majority again"
             log.info(text, self._context.state.name, extra={"event": "cluster.in-time"})
-        self._is_late = is_late

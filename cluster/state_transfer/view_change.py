@@ -65,6 +65,7 @@ class ViewChange:
             self.lost(self._lost_reason(config))
             return
         self._context.events.remained(config)
+        self._log_changes(config)
         if state.phase == BUFFERING and mine is None and not config.left:
             self._receiver.keep(config)
             state.members = config.members
@@ -75,6 +76,22 @@ class ViewChange:
             self._entered(mine, config)
         else:
             self._goes_on(config)
+
+    def _log_changes(self, config: Configuration) -> None:
+        """Log the other members that joined or left."""
+        state = self._context.state
+        for member in config.left:
+            reason = "its process ended, or it was disconnected"
+            if member == config.expelled:
+                reason = f"it was expelled, being silent for {self._liveness.limit_s:.0f} s"
+            about = {"event": "cluster.member-left", "fields": {"node": member.node, "reason": reason}}
+            text = "cluster %s: node %d (process %d) left: %s; %d members remain"
+            log.warning(text, state.name, member.node, member.pid, reason, len(config.members), extra=about)
+        for member in config.joined:
+            if member != self._context.group.me:
+                about = {"event": "cluster.member-joined", "fields": {"node": member.node}}
+                text = "cluster %s: node %d (process %d) joined; %d members"
+                log.info(text, state.name, member.node, member.pid, len(config.members), extra=about)
 
     def _lost_reason(self, config: Configuration) -> str:
         if config.expelled is None or config.expelled != self._context.state.me:

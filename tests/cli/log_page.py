@@ -52,10 +52,12 @@ STORE = {
     "bookmark.recreated": "The bookmark of a reader was removed, and is created again.",
     "checkpoint.failed": "No checkpoint could be written; a restart reads more of the log.",
     "compaction.failed": "A container could not be read for compaction; its space is not reclaimed.",
+    "wiring.invalid-row": "A row of the wiring, or an argument in it, is invalid, and is ignored.",
     "wiring.failed": "The server of the wiring failed, or refused a change.",
     "sidecar.skipped": "A container was reclaimed before its column index was made.",
     "history.truncated": "A query reads a range whose beginning was reclaimed.",
     "message.unreadable": "A message or its record cannot be read; it remains in the store.",
+    "message.malformed": "A stored content is no AMQP message: it remains in the store, and is not delivered.",
     "message.count-failed": "The count of failed deliveries cannot be stored, and is in memory only.",
 }
 CLUSTER = {
@@ -67,6 +69,8 @@ CLUSTER = {
     "cluster.disconnected": "This member has left the group or its majority; clients are disconnected.",
     "cluster.failed": "This member has left the cluster permanently, and why.",
     "cluster.undecided": "The members belong to different clusters; an operator must decide.",
+    "cluster.member-joined": "A node has joined the group: `node`.",
+    "cluster.member-left": "A node has left the group: `node`, `reason`.",
     "cluster.member-silent": "A member does not respond.",
     "cluster.member-answers": "A silent member responds again.",
     "cluster.member-expelled": "A silent member was expelled.",
@@ -101,15 +105,19 @@ OTHERS = {
 CLIENTS = {
     "connection.refused": "An address opens too many connections in a second.",
     "connection.failed": "A connection could not be accepted, for example for lack of file descriptors.",
+    "connection.few-files": "The limit of open files allows fewer connections than `--max-connections`.",
     "connection.ended": "A connection has ended, and why. `DEBUG` if a client aborts it.",
     "link.selector-failed": "A selector exceeds its budget for a message; the link is closed.",
+    "link.tag-not-stored": "A delivery of a resumable link waits, as its tag cannot be stored.",
     "link.tag-unreadable": "A delivery tag of a resumable link cannot be read.",
+    "transaction.rolled-back": "A distributed transaction is rolled back before its coordinator prepares it.",
     "dead-letter.delayed": "A message cannot be moved from its queue now, and is tried again.",
     "dead-letter.dropped": "A message is dropped, because it cannot be moved to another queue.",
     "management.failed": "A defect of management. The client receives an internal error.",
     "management.response-dropped": "There is no memory for the response to a management request.",
     "users.reloaded": "A changed users file was read.",
     "users.reload-failed": "A changed users file is invalid; its users cannot log in.",
+    "login.trust-failed": "The file of logins that succeeded before can't be written.",
     "console.login-failed": "A login at the web console failed.",
     "console.replayed": "A user of the web console sent messages of the history again.",
 }
@@ -119,7 +127,7 @@ AUDIT = {
     audit.CHANGE: "A change by management: `user`, `container`, `operation`, `type`, `name`, `outcome`.",
     audit.CHANGE_REFUSED: "A change by management that was not carried out, and why.",
     "audit.failed": "The audit file cannot be written.",
-    audit.SUPPRESSED: "Records of an event that were suppressed because there were too many: `of`, `count`.",
+    audit.SUPPRESSED: "Records of an event that were suppressed because there were too many: `of`, `count`, `users`.",
 }
 SECTIONS = {
     "Lifecycle and recovery": LIFECYCLE,

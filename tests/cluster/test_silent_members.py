@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from cairnmq.amqp.ports import Outcome
 from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES
 from cairnmq.cluster.group.member_id import MemberId
+from cairnmq.cluster.health.delays import LATE_S
 from cairnmq.cluster.health.liveness import SILENCE_S
 from cairnmq.cluster.kernel.control_messages import ControlMessage
 from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender
@@ -37,6 +40,34 @@ def come_together(harness: ClusterHarness) -> None:
     assert "q" not in harness[1].core.owners.replicas or harness.same_everywhere()
 
 
+def lines_of(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if getattr(record, "event", "") == event]
+
+
+def test_member_that_is_killed_and_returns_is_in_the_logs_of_others(caplog: pytest.LogCaptureFixture) -> None:  # T6
+    caplog.set_level(logging.INFO)
+    harness, *_ = with_a_leader()
+    caplog.clear()
+    harness[2].kill()
+    assert harness.until(lambda: len(lines_of(caplog, "cluster.member-left")) == 2)
+    assert all("node 2 (process" in line for line in lines_of(caplog, "cluster.member-left"))
+    harness[2].start()
+    assert harness.until(lambda: sum("node 2" in line for line in lines_of(caplog, "cluster.member-joined")) == 2)
+
+
+def test_events_in_time_are_reported_only_after_late_ones(caplog: pytest.LogCaptureFixture) -> None:  # T9
+    """Delays within a minute of a report are not reported, and neither are their ends."""
+    caplog.set_level(logging.INFO)
+    harness, sender, *_ = with_a_leader()
+    for number in range(3):
+        harness[1].asleep = harness[2].asleep = True
+        sender.send(range(20 + number, 21 + number))
+        harness.run(LATE_S + 2)
+        harness[1].asleep = harness[2].asleep = False
+        harness.run(2)
+    assert len(lines_of(caplog, "cluster.late")) == len(lines_of(caplog, "cluster.in-time")) == 1
+
+
 def test_silent_leader_is_replaced_within_the_bound(caplog: pytest.LogCaptureFixture) -> None:  # B2
     harness, sender, first, second = with_a_leader()
     harness[1].asleep = True
@@ -62,6 +93,8 @@ def test_silent_leader_is_replaced_within_the_bound(caplog: pytest.LogCaptureFix
     assert len(first.order) == had
     assert first.connection.expelled
     assert "the others expelled this member" in caplog.text
+    assert "node 1 (process" in lines_of(caplog, "cluster.member-left")[0]
+    assert "it was expelled" in lines_of(caplog, "cluster.member-left")[0]
     come_together(harness)
 
 

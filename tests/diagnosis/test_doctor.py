@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import trustme
 
+from cairnmq.base.errors import SharedDirectory
+from cairnmq.store.directory.refusals import refuse_shared
 from cairnmq.tools.diagnosis.certificate_checks import check_certificates
 from cairnmq.tools.diagnosis.host_checks import (
     check_clock_source,
@@ -105,6 +107,13 @@ def test_modes_of_a_store_and_of_secrets_are_checked(tmp_path: Path) -> None:
     [found] = check_modes(str(store))
     assert found.severity is WARNING
     assert "journal" in found.text
+    (store / "journal").chmod(0o600)
+    store.chmod(0o770)  # S10: a broker refuses it
+    with pytest.raises(SharedDirectory) as refused:
+        refuse_shared(str(store))
+    error = next(one for one in check_modes(str(store)) if one.severity is ERROR)
+    assert refused.value.reason in error.text
+    assert error.remedy == refused.value.remedy
     (tmp_path / "token").touch(0o600)
     (tmp_path / "key").touch()
     (tmp_path / "key").chmod(0o644)

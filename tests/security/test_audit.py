@@ -118,7 +118,7 @@ def test_flood_of_failures_is_counted_and_not_recorded(counts: list[int]) -> Non
             before = len(found)
             for _ in range(count):
                 audited.login_failed(FAILURE)
-            assert len(found) - before <= BUDGETS[LOGIN_FAILED] + 1
+            assert len(found) - before <= 2 * BUDGETS[LOGIN_FAILED] + 1  # of the address, and of the name
             clock.advance(PERIOD_S)
         audited.close()
     finally:
@@ -126,6 +126,29 @@ def test_flood_of_failures_is_counted_and_not_recorded(counts: list[int]) -> Non
     recorded = sum(vars(record)["event"] == LOGIN_FAILED for record in found)
     suppressed = sum(vars(record)["fields"]["count"] for record in found if vars(record)["event"] == audit.SUPPRESSED)
     assert recorded + suppressed == sum(counts) == sum(audited.failures.values())
+
+
+@given(noise=st.integers(0, 400), names=st.integers(1, 60))
+def test_records_of_one_user_hide_nobody_else(noise: int, names: int) -> None:  # A15
+    """A refused change and a failed login are recorded however many others are refused, and those are named."""
+    audited = Audit(ManualClock())
+    found: list[logging.LogRecord] = []
+    handler = _Kept(found)
+    audit.log.addHandler(handler)
+    try:
+        for number in range(noise):
+            audited.changed(audit.Change("evil", "192.0.2.9:1", "DELETE", "queue", "q", audit.DENIED, 403))
+            audited.login_failed(FAILURE._replace(address="192.0.2.9:1", user=f"name-{number % names}"))
+        audited.changed(audit.Change("infix", "192.0.2.1:1", "DELETE", "queue", "q", audit.DENIED, 403))
+        audited.login_failed(FAILURE._replace(address="192.0.2.1:1", user="admin"))
+        audited.close()
+    finally:
+        audit.log.removeHandler(handler)
+    fields = [(vars(record)["event"], vars(record)["fields"]) for record in found]
+    assert any(event == audit.CHANGE_REFUSED and one["user"] == "infix" for event, one in fields)
+    assert any(event == LOGIN_FAILED and one["user"] == "admin" for event, one in fields)
+    suppressed = [one["users"] for event, one in fields if event == audit.SUPPRESSED and one["of"] != LOGIN_FAILED]
+    assert suppressed == ([{"evil": noise - 100}] if noise > 100 else [])
 
 
 @given(mechanism=st.text(), reason=st.sampled_from(REASONS), user=st.text(), text=st.text())

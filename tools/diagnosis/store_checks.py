@@ -6,10 +6,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 
-from ...base.errors import CairnError
+from ...base.errors import CairnError, SharedDirectory
 from ...base.texts import counted
 from ...store.directory.kind import kind_of
 from ...store.directory.lock import is_in_use
+from ...store.directory.refusals import refuse_shared
 from ..inspect.format_text import size_text
 from ..inspect.journal_check import Progress
 from ..load.calibrate import SIZES, WRITTEN, Calibration, calibrate, describe
@@ -78,6 +79,10 @@ def check_space(free_bytes: int, all_bytes: int) -> Finding:
 
 def check_modes(directory: str) -> Iterator[Finding]:
     """Check owner and permissions of the store directory and its files."""
+    try:
+        refuse_shared(directory)
+    except SharedDirectory as error:  # a broker refuses it, too
+        yield Finding("permissions", Severity.ERROR, f"{directory}: {error.reason}", error.remedy)
     owner = os.stat(directory).st_uid
     names = ("", *sorted(os.listdir(directory)))
     open_to_others = [name for name in names if _mode(directory, name) & (stat.S_IRWXO | stat.S_IWGRP)]
