@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..base.accounts import audit
+from ..base.accounts.trusted_logins import FILE_NAME
 from ..base.callbacks import ignore
 from ..base.clock import SystemClock
 from ..base.errors import CairnError
@@ -74,7 +76,7 @@ class RunningBroker:
         self._metrics: MetricsServer | None = None
         with ExitStack() as undo:
             undo.callback(self._stop_audit)
-            self._router = Router(_fitting(options), clock, options.container_id, self._audit)
+            self._router = Router(_fitting(options), clock, options.container_id, self._audit, _trusted_path(options))
             undo.callback(self._router.stop)
             if options.metrics_port is not None:
                 self._metrics = MetricsServer(
@@ -272,3 +274,9 @@ def _fitting(options: BrokerOptions) -> RouterOptions:
         return router
     window_bytes = min(router.limits.session_window_bytes, SESSION_WINDOW_BYTES)
     return replace(router, limits=router.limits._replace(session_window_bytes=window_bytes))
+
+
+def _trusted_path(options: BrokerOptions) -> str:
+    """Return the path of the file of logins that succeeded; empty without users or a store directory."""
+    is_kept = options.router.knows_users and options.store_dir and options.store_kind != "memory"
+    return os.path.join(options.store_dir, FILE_NAME) if is_kept else ""

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable
 
 from ..amqp.sasl.server import Login
+from ..base.accounts.credentials import Proofs
 from ..base.accounts.users import UsersFile
 from .admission.revocation import Revoked
 from .options import RouterOptions
@@ -19,7 +20,7 @@ class Credentials:
         """Read the files. Raises `CairnError`."""
         self._tls = options.tls
         self._users = users = UsersFile(options.users_file) if options.users_file else None
-        self.login = Login(users.find if users else None, options.anonymous, options.insecure_auth)
+        self.login = Login(users.find if users else None, options.anonymous, options.insecure_auth, Proofs().prove)
         self.context, self._revoked = _read_tls(options.tls)
 
     def read_again(self) -> Callable[[], None]:

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 MOST_ADDRESSES = 4096
 """Addresses whose connections are counted at a time; above it, the address used least recently is removed."""
-BURST_S = 5
+BURST_S = 10
 """Seconds of unused rate that an address may use at once."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
 import socket
 import ssl
 from collections.abc import Callable
@@ -21,18 +20,15 @@ from .connections.terminal import Terminal, TerminalContext
 from .credentials import Credentials
 from .kernel.core import Core
 from .listener import ConnectionRate, bind, places_of, shown
-from .options import FEWEST_OPENING, RouterOptions
+from .options import KEPT_FOR_MANAGERS, OpenFiles, RouterOptions
 from .outbound_connection import OutboundConnections
 from .tcp_info import seconds_idle
 from .workers.worker import Worker
 
 log = logging.getLogger(__name__)
 
-FILES_FOR_OTHERS = 128
-"""Open files that connections must leave to the journal, SQL and the rest of the process."""
-
-KEPT_FOR_MANAGERS = 16
-"""Connections beyond the limit that are reserved for users who may manage everything."""
+BACKLOG = 1 << 16
+"""Connections that may wait to be accepted; the kernel has a limit, too (`net.core.somaxconn`)."""
 ACCEPTED_AT_ONCE = 64
 """New connections that are accepted in one turn."""
 
@@ -40,10 +36,21 @@ ACCEPTED_AT_ONCE = 64
 class Router:
     """Made and run by `broker_plugin`. Any thread."""
 
-    def __init__(self, options: RouterOptions, clock: Clock, container_id: str, audit: Audit | None = None) -> None:
-        """Bind the socket, so that a wrong address or a port in use is known at once. Raises `CairnError`."""
+    def __init__(
+        self,
+        options: RouterOptions,
+        clock: Clock,
+        container_id: str,
+        audit: Audit | None = None,
+        trusted_path: str = "",
+    ) -> None:
+        """Bind the socket, so that a wrong address or a port in use is known at once. Raises `CairnError`.
+
+        *trusted_path*: the file of `TrustedLogins`; empty for none.
+        """
         self._options = options
         self._clock = clock
+        self._files = OpenFiles.raised()
         self.admission = Admission(container_id, options.admission)
         self.credentials = Credentials(options)
         plain = bind(options.host, options.port) if options.plain else None
@@ -60,21 +67,20 @@ class Router:
         """The addresses and ports of the listener without TLS, and of that with TLS."""
         self.port, self.tls_port = [0 if one is None else int(one.getsockname()[1]) for one in listeners]
         self._listeners = [one for one in listeners if one is not None]
-        self._gate = LoginGate(self.credentials.login, options.max_connections_per_user, audit, clock)
+        self._gate = LoginGate(self.credentials.login, options.max_connections_per_user, audit, clock, trusted_path)
         self.outbound_connections = OutboundConnections(self._least_loaded, self._client_terminal, self._not_connected)
         """Connections to other containers."""
         self._workers: list[Worker] = []
         self._most = self._most_wanted = self._most_opening = 0
         self._rate = ConnectionRate(options.connection_rate)
+        self._accept_logged_s = 0.0
         self._drivers: Drivers | None = None
         self._core: Core | None = None
 
     def start(self, drivers: Drivers, core: Core) -> None:
         """Start the workers and let clients in."""
         self._drivers, self._core = drivers, core
-        files = _most_files() - FILES_FOR_OTHERS
-        wanted = self._options.max_unauthenticated or max(FEWEST_OPENING, self._options.max_connections // 10)
-        self._most_opening = min(wanted, max(1, files // 2))
+        self._most_opening = self._files.openings(self._options.most_opening)
         self.limit_connections(self._options.max_connections, self._options.max_connections_per_user)
         threads = self._options.worker_threads
         share_bytes = max(2, self._options.buffer_limit_bytes // threads)
@@ -88,7 +94,7 @@ class Router:
         core.ring = self._workers[0].ring
         self._gate.start(core.submit)
         for listener in self._listeners:
-            listener.listen(512)
+            listener.listen(BACKLOG)
             self._workers[0].listen(listener.fileno(), partial(self._accept, listener))
         self._workers[0].keep_time(drivers.scheduler)
         for worker in self._workers:
@@ -109,24 +115,43 @@ class Router:
         for listener in self._listeners:
             listener.close()
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept the clients that wait; return False if the others have to wait for a place."""
         context = self.credentials.context if listener is self._secure else None
         for _ in range(ACCEPTED_AT_ONCE):
+            now_s = self._clock.monotonic_s()
+            worker = min(self._workers, key=lambda one: (not one.has_place(now_s), one.load))
+            if not worker.has_place(now_s):
+                return False
             try:
                 sock, peer = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
-                return
+                return True
             except OSError as error:
-                log.error("a connection can't be accepted: %s", error, extra={"event": "connection.failed"})
-                return
-            self._take_in(sock, peer, context)
+                self._log_failed_accept(error, now_s)
+                return False
+            address = self._rate.admitted(peer, now_s)
+            if address:
+                self._take_in(worker, sock, peer, address, context)
+            else:
+                sock.close()
+        return True
 
-    def _take_in(self, sock: socket.socket, peer: tuple[object, ...], context: ssl.SSLContext | None) -> None:
-        address = self._rate.admitted(peer, self._clock.monotonic_s())
-        if not address:
-            sock.close()
-            return
-        worker, name = self._least_loaded(), shown(peer)
+    def _log_failed_accept(self, error: OSError, now_s: float) -> None:
+        if now_s >= self._accept_logged_s + 1:
+            self._accept_logged_s = now_s
+            text = "a connection can't be accepted: %s; raise the limit of open files (ulimit -n, LimitNOFILE)"
+            log.error(text, error, extra={"event": "connection.failed"})
+
+    def _take_in(
+        self,
+        worker: Worker,
+        sock: socket.socket,
+        peer: tuple[object, ...],
+        address: str,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        name = shown(peer)
         make = partial(
             Terminal, self._context(worker), name, no_room=self._no_room, scratch=worker.scratch,
             idle_s=partial(seconds_idle, sock),
@@ -157,7 +182,10 @@ class Router:
     def limit_connections(self, most: int, most_per_user: int) -> None:
         """Set the limits of connections of all clients and of one user; open connections stay. Any thread."""
         self._most_wanted = most
-        self._most = min(most, _most_files() - FILES_FOR_OTHERS - self._most_opening - KEPT_FOR_MANAGERS)
+        self._most = self._files.connections(most, self._most_opening)
+        if self._most < most:
+            text = "at most %d of %d connections (--max-connections) are possible with %d open files; raise LimitNOFILE"
+            log.warning(text, self._most, most, self._files.most, extra={"event": "connection.few-files"})
         self._gate.most_per_user = most_per_user
 
     def _least_loaded(self) -> Worker:
@@ -179,12 +207,3 @@ class Router:
         assert self._drivers is not None
         limits, buckets = self._options.limits, worker.outgoing
         return TerminalContext(self._core, self._drivers, self.admission, limits, buckets, self._gate)
-
-
-def _most_files() -> int:
-    """Raise the limit of open files of this process as far as possible, and return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return 1 << 30 if soft == resource.RLIM_INFINITY else soft

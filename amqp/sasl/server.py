@@ -72,6 +72,8 @@ class Login(NamedTuple):
     """Clients may log in without a user name, also without SASL."""
     insecure: bool = False
     """PLAIN may be used without TLS."""
+    prove: Callable[[str, Credentials], bool] = prove
+    """Returns whether credentials were derived from a password."""
 
     def mechanisms(self, secure: bool, certified: str) -> tuple[str, ...]:
         """Return the mechanisms to offer, the best first. *certified*: the name in the client's certificate, if any."""
@@ -91,7 +93,7 @@ class Login(NamedTuple):
         if mechanism == "ANONYMOUS":
             return _anonymous()
         assert self.find is not None
-        return _plain(self.find, said) if mechanism == "PLAIN" else _scram(self.find, said)
+        return _plain(self, self.find, said) if mechanism == "PLAIN" else _scram(self.find, said)
 
 
 def _anonymous() -> Exchange:
@@ -105,7 +107,7 @@ def _external(certified: str, said: bytes | None) -> Exchange:
     yield Success(certified)
 
 
-def _plain(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
+def _plain(login: Login, find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
     if said is None:
         said = yield Challenge(b"")
     parts = said.split(b"\0")
@@ -117,7 +119,7 @@ def _plain(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
         raise Denied("a field of PLAIN is not UTF-8") from error
     if acting not in ("", user):
         raise Denied(f"{user!r} asks for the identity of another user", IDENTITY, user)
-    found = yield Check(lambda: prove(password, find(user)), user)
+    found = yield Check(lambda: login.prove(password, find(user)), user)
     if found is not True:
         raise Denied(WRONG, CREDENTIALS, user)
     yield Success(user)

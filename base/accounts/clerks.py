@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -30,24 +30,45 @@ class _Waiting:
     refused: Job
 
 
+class _Places:
+    """The places of jobs that wait or run."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_untrusted = most - most // 4
+        self._taken = self._untrusted = 0
+        self.by_owner: Counter[str] = Counter()
+
+    def has_room(self, new: _Waiting) -> bool:
+        """Return whether there is a place for one more job."""
+        return self._taken < self._most and (new.is_trusted or self._untrusted < self._most_untrusted)
+
+    def count(self, one: _Waiting, by: int) -> None:
+        """Count a job that takes a place (1) or leaves it (-1)."""
+        self._taken += by
+        self._untrusted += 0 if one.is_trusted else by
+        self.by_owner[one.owner] += by
+        if not self.by_owner[one.owner]:
+            del self.by_owner[one.owner]
+
+
 class Clerk:
     """A thread and its queue of jobs. Any thread.
 
-    Jobs of different owners take turns, so that one with many of them delays only itself. Delayed jobs have places of
-    their own, as many as the others. In both, each owner may have a quarter, two at least, and a quarter is reserved
-    for trusted owners. Where the places are full, the newest job of the owner with the most is refused.
+    Jobs of different owners take turns, so that one with many of them delays only itself. The newest job of an owner
+    comes first: in an overload, the clients of the oldest ones have given up. Delayed jobs have places of their own. In
+    both, a quarter is reserved for trusted owners. Where the places are full, the newest job of the owner with the most
+    is refused.
     """
 
-    def __init__(self, name: str, most_waiting: int) -> None:
-        """*most_waiting*: jobs of all owners that are not delayed, and as many again that are."""
-        self._most = most_waiting
-        self._most_of_one = max(2, most_waiting // 4)
-        self._most_untrusted = most_waiting - most_waiting // 4
+    def __init__(self, name: str, most_waiting: int, most_delayed: int) -> None:
+        """*most_waiting*: jobs of all owners that are not delayed; *most_delayed*: those that are."""
+        self._places = {False: _Places(most_waiting), True: _Places(most_delayed)}
+        """By `is_delayed`."""
         self._changed = threading.Condition()
-        self._waiting: dict[str, deque[_Waiting]] = {}
-        """Waiting jobs of each owner that has some, in the order of their turns."""
+        self._waiting: dict[str, list[_Waiting]] = {}
+        """Waiting jobs of each owner that has some, in the order of the owners' turns."""
         self._delayed: list[_Waiting] = []
-        self._running: _Waiting | None = None
         self._numbers = count()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -84,10 +105,11 @@ class Clerk:
                 self._thread.start()  # first: if that fails, nothing has changed
             if yielding is not None:
                 self._remove(yielding)
+            self._places[new.is_delayed].count(new, 1)
             if new.is_delayed:
                 self._delayed.append(new)
             else:
-                self._waiting.setdefault(owner, deque()).append(new)
+                self._waiting.setdefault(owner, []).append(new)
             self._changed.notify()
         if yielding is not None:
             yielding.refused()
@@ -103,21 +125,15 @@ class Clerk:
 
     def _yielding(self, new: _Waiting) -> _Waiting | None:
         """Return the job that yields if *new* is taken; None if there is room for both."""
-        there = [one for one in self._all() if one.is_delayed == new.is_delayed]
-        running = self._running
-        taken = len(there) + (running is not None and running.is_delayed == new.is_delayed)
-        counts = Counter(one.owner for one in there)
-        if running is not None and running.is_delayed == new.is_delayed:
-            counts[running.owner] += 1
-        counts[new.owner] += 1
-        if counts[new.owner] > self._most_of_one:
-            return new
-        untrusted = [one for one in there if not one.is_trusted]
-        if taken < self._most and (new.is_trusted or len(untrusted) < self._most_untrusted):
+        places = self._places[new.is_delayed]
+        if places.has_room(new):
             return None
+        there = [one for one in self._all() if one.is_delayed == new.is_delayed]
+        untrusted = [one for one in there if not one.is_trusted]
         candidates = untrusted or (there if new.is_trusted else [])
         if not new.is_trusted or not untrusted:
             candidates.append(new)
+        counts = places.by_owner + Counter((new.owner,))
         return max(candidates, key=lambda one: (counts[one.owner], one.number))
 
     def _all(self) -> Iterable[_Waiting]:
@@ -131,6 +147,7 @@ class Clerk:
             self._remove(one)
 
     def _remove(self, one: _Waiting) -> None:
+        self._places[one.is_delayed].count(one, -1)
         jobs = self._waiting.get(one.owner)
         if jobs is None or one not in jobs:
             self._delayed.remove(one)
@@ -145,7 +162,7 @@ class Clerk:
                 found.job()
             finally:
                 with self._changed:
-                    self._running = None
+                    self._places[found.is_delayed].count(found, -1)
 
     def _next(self) -> _Waiting | None:
         with self._changed:
@@ -153,14 +170,14 @@ class Clerk:
                 now_s = monotonic()
                 for one in sorted((one for one in self._delayed if one.due_s <= now_s), key=lambda one: one.due_s):
                     self._delayed.remove(one)
-                    self._waiting.setdefault(one.owner, deque()).append(one)
+                    self._waiting.setdefault(one.owner, []).append(one)
                 if self._waiting:
                     owner = next(iter(self._waiting))
                     jobs = self._waiting.pop(owner)
-                    self._running = jobs.popleft()
+                    newest = jobs.pop()
                     if jobs:
                         self._waiting[owner] = jobs  # behind those of the others
-                    return self._running
+                    return newest
                 first_s = min((one.due_s for one in self._delayed), default=None)
                 self._changed.wait(None if first_s is None else first_s - now_s)
             return None

@@ -6,7 +6,10 @@ OpenSSL does it without the interpreter's lock, so that other threads continue m
 
 from __future__ import annotations
 
-from hmac import compare_digest
+import secrets
+import threading
+from collections import OrderedDict
+from hmac import compare_digest, digest
 from typing import NamedTuple
 
 from scramp import ScramException, ScramMechanism
@@ -15,6 +18,8 @@ ITERATIONS = 50_000
 FEWEST_ITERATIONS = 15_000
 MOST_ITERATIONS = 10_000_000
 KEY_BYTES = 32
+MOST_PROVED = 10_000
+"""Passwords whose digests `Proofs` keeps."""
 FEWEST_SALT_BYTES = 12
 
 SCRAM = ScramMechanism("SCRAM-SHA-256")
@@ -46,3 +51,30 @@ def prove(password: str, kept: Credentials) -> bool:
     except ScramException:
         return False
     return compare_digest(made[1], kept.stored_key)
+
+
+class Proofs:
+    """Proofs of passwords, of which repeated ones take microseconds: a fleet of one user logs in at once. Any thread.
+
+    Of a password that was right, a digest is kept, with a key that exists only in this process.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(KEY_BYTES)
+        self._lock = threading.Lock()
+        self._proved: OrderedDict[Credentials, bytes] = OrderedDict()
+
+    def prove(self, password: str, kept: Credentials) -> bool:
+        """Return whether *kept* was derived from *password*. A wrong password takes as long as in `prove`."""
+        shown = digest(self._key, password.encode("utf-8", "surrogatepass"), "sha256")
+        with self._lock:
+            proved = self._proved.get(kept)
+        if proved is not None and compare_digest(proved, shown):
+            return True
+        is_right = prove(password, kept)
+        if is_right:
+            with self._lock:
+                self._proved[kept] = shown
+                if len(self._proved) > MOST_PROVED:
+                    self._proved.popitem(last=False)
+        return is_right

@@ -14,16 +14,29 @@ from ..clock import Clock
 from .clerks import Clerk, Job
 from .guesses import Guesses
 from .networks import network_of
+from .trusted_logins import TrustedLogins
 
 
 class LoginTurns:
     """The logins of one door."""
 
-    def __init__(self, clock: Clock, most_waiting: int, name: str = "cairnmq") -> None:
-        """*most_waiting*: the number of waiting logins; as many delayed ones may wait besides. *name*: of threads."""
-        self._guesses = Guesses(clock)
-        self._hashes = Clerk(f"{name}-login", most_waiting)
-        self._lookups = Clerk(f"{name}-lookup", most_waiting)
+    def __init__(
+        self,
+        clock: Clock,
+        most_waiting: int,
+        name: str = "cairnmq",
+        *,
+        most_delayed: int = 0,
+        trusted_path: str = "",
+    ) -> None:
+        """*most_waiting*: the number of waiting logins; *most_delayed* ones may wait besides, 0 for as many.
+
+        *name*: of threads. *trusted_path*: the file of `TrustedLogins`; empty for none.
+        """
+        self._guesses = Guesses(clock, TrustedLogins(trusted_path))
+        self._hashes, self._lookups = [
+            Clerk(f"{name}-{of}", most_waiting, most_delayed or most_waiting) for of in ("login", "lookup")
+        ]
 
     def submit(
         self, host: str, user: str, job: Job, wanted: Callable[[], bool], refused: Job, *, is_hash: bool = True

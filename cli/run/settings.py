@@ -33,11 +33,11 @@ class BrokerSettings:
     listen: str = option(NETWORK, "Address to listen on.", default="127.0.0.1")
     port: int = option(NETWORK, "AMQP port; 0: any free port.", _PORT, default=5672)
     worker_threads: int = option(NETWORK, "Threads for AMQP connections.", click.IntRange(1, 64), default=1)
-    max_connections: int = option(NETWORK, "Connections of all clients.", click.IntRange(1), default=5000,
+    max_connections: int = option(NETWORK, "Connections of all clients.", click.IntRange(1), default=10_000,
         can_reload=True)
     max_unauthenticated: int | None = option(NETWORK,
-        "Connections before login; beyond it the longest idle one is closed.  [default: 10% of --max-connections, at "
-        "least 64]", click.IntRange(1))
+        "Connections before login; others wait in the backlog.  [default: half of --max-connections, at least 64]",
+        click.IntRange(1))
     connection_rate: int = option(NETWORK, "New connections per second from one address; 0: no limit.", _COUNT_OR_ANY,
         default=1000)
     idle_timeout: float = option(NETWORK, "Close connections after this idle time; 0: never.", Duration(0, 86_400),
@@ -125,7 +125,7 @@ class BrokerSettings:
         "Size of a frame.  [default: a 1,024th of --memory-limit, from 4K to 64K]", SizeRange(512, 16 << 20))
     session_window: int = option(CONNECTIONS, "Content that a session may send before it is read.", SizeRange(1 << 20),
         default="64M")
-    max_connections_per_user: int = option(USERS, "Connections.", click.IntRange(1), default=1000, can_reload=True)
+    max_connections_per_user: int = option(USERS, "Connections.", click.IntRange(1), default=5000, can_reload=True)
     max_links_per_user: int = option(USERS, "Links on all connections; 0: no limit.", _COUNT_OR_ANY, default=10_000,
         can_reload=True)
     max_queues_per_user: int = option(USERS, "Queues that a user owns; 0: no limit.", _COUNT_OR_ANY, default=4_000,

@@ -18,11 +18,8 @@ from ...base.clock import Clock, SystemClock
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 256
-"""The number of waiting logins, some seconds of hashing: later ones are refused, as they would time out.
-
-As many delayed logins may wait besides.
-"""
+MOST_WAITING, MOST_DELAYED = 8192, 1024
+"""The number of waiting logins, more than connections may be unauthenticated, and that of delayed ones besides."""
 BUSY = object()
 """The result of a login that had to yield to others, in place of the result of its check."""
 
@@ -34,18 +31,25 @@ class LoginGate:
     """Runs an action on the core; set by `start`."""
 
     def __init__(
-        self, login: Login, most_per_user: int, audit: Audit | None = None, clock: Clock | None = None
+        self,
+        login: Login,
+        most_per_user: int,
+        audit: Audit | None = None,
+        clock: Clock | None = None,
+        trusted_path: str = "",
     ) -> None:
         """*most_per_user*: connections that one user may have; anonymous clients are not counted.
 
-        *audit*: where logins and failed logins are recorded.
+        *audit*: where logins and failed logins are recorded. *trusted_path*: the file of `TrustedLogins`.
         """
         self._audit = audit or Audit()
         self._login = login
         self.most_per_user = most_per_user
         self._lock = threading.Lock()
         self._there: Counter[str] = Counter()
-        self._turns = LoginTurns(clock or SystemClock(), MOST_WAITING)
+        self._turns = LoginTurns(
+            clock or SystemClock(), MOST_WAITING, most_delayed=MOST_DELAYED, trusted_path=trusted_path
+        )
 
     def start(self, post: Callable[..., None]) -> None:
         """*post* runs an action on the core. Called before the first login."""

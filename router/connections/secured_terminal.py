@@ -24,7 +24,7 @@ from .terminal import Terminal, Turn
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_TIMEOUT_S = 5.0
+HANDSHAKE_TIMEOUT_S = 60.0
 MOST_CHATTER_BYTES = 64 << 10
 """Bytes that may arrive after the handshake without any client data in them: four records of full size."""
 READ_BYTES = 256 << 10
@@ -122,6 +122,10 @@ class SecuredTerminal:
     @property
     def is_opening(self) -> bool:
         return self._terminal is None or self._terminal.is_opening
+
+    @property
+    def is_checked(self) -> bool:
+        return self._terminal is not None and self._terminal.is_checked
 
     @property
     def brings_long(self) -> bool:

@@ -32,7 +32,7 @@ from .channel_end import ChannelEnd, hand_over_acquiring, hand_over_tagged
 
 log = logging.getLogger(__name__)
 
-OPEN_TIMEOUT_S = 10.0
+OPEN_TIMEOUT_S = 60.0
 """Seconds in which a client has to authenticate and open the connection."""
 
 MOST_BEGINS_PER_S = 1000
@@ -81,7 +81,7 @@ class Terminal:
     dials = False
     """The broker opens it."""
     patience_s = OPEN_TIMEOUT_S
-    """The seconds for which the client may be `is_opening`."""
+    """The seconds for which the client may be silent while it `is_opening`."""
 
     def __init__(
         self,
@@ -146,6 +146,11 @@ class Terminal:
         """The time at which begins were counted last, and their number."""
         self.leaving = False
         """True if the connection is closed once all accepted messages are answered."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether the client waits for the check of its login."""
+        return self._front is not None and self._front.check is not None
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 """The interval at which heartbeats and time-outs are checked; shorter if a client requested it."""
 SHORTEST_TICK_S = 0.05
+MOST_PATIENCE = 2
+"""The factor of `patience_s` within which a client has to open its connection, silent or not."""
 
 
 class Heartbeats:
@@ -41,8 +43,13 @@ class Heartbeats:
         if terminal.closed:
             self._end.check(held, now_s)
             return now_s + TICK_S
-        if terminal.is_opening and now_s - held.opened_s > terminal.patience_s:
-            log.info("%s: closed: the client opened no connection within %.0f s", terminal.name, terminal.patience_s)
+        if terminal.is_checked:
+            held.opened_s = held.heard_s = now_s  # the time that the check of a login takes is not the client's
+        if terminal.is_opening and (
+            now_s - held.heard_s > terminal.patience_s or now_s - held.opened_s > MOST_PATIENCE * terminal.patience_s
+        ):
+            text = "%s: closed: the client opened no connection, and was silent for %.0f s"
+            log.info(text, terminal.name, now_s - held.heard_s)
             self._sockets.close(held)
             return now_s + TICK_S
         due_ms = terminal.tick(int(now_s * 1000))

@@ -239,7 +239,7 @@ class SocketReader:
     def _note_opening(self, held: WorkerSocket) -> None:
         """Handle input of a connection that is not open. When it opens, its heartbeat interval becomes known."""
         if held.terminal.is_opening:
-            self._sockets.openings.received(held)
+            self._sockets.note_progress(held)
         else:
             self._sockets.stop_counting(held)
             self._heartbeats.begin(held)

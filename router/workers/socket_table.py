@@ -25,7 +25,7 @@ class SocketTable:
         """*most_opening*: the maximum number of unauthenticated connections."""
         self.by_fd: dict[int, WorkerSocket] = {}
         self.by_terminal: dict[Conversation, WorkerSocket] = {}
-        self.openings = Openings(most_opening)
+        self.openings = Openings(most_opening, lambda held: isinstance(held, WorkerSocket) and held.terminal.is_checked)
         self._epoll = epoll
         self._core = core
         self._clock = clock
@@ -35,7 +35,8 @@ class SocketTable:
 
         *address*: of the peer, if it must authenticate; if too many such connections are open, another one is closed.
         """
-        held = WorkerSocket(sock, terminal, self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        held = WorkerSocket(sock, terminal, now_s, now_s)
         self.by_fd[sock.fileno()] = held
         self.by_terminal[terminal] = held
         self._epoll.register(sock.fileno(), READ)
@@ -46,11 +47,16 @@ class SocketTable:
     def _count(self, held: WorkerSocket, address: str) -> None:
         """Count an unauthenticated connection; if there are too many, another one is closed."""
         held.is_counted = True
-        oldest = self.openings.add(held, address)
+        oldest = self.openings.add(held, address, held.opened_s)
         if isinstance(oldest, WorkerSocket):
-            text = "%s: closed: too many connections wait for a login, this one longest; see --max-unauthenticated"
+            text = "%s: closed: too many connections wait for a login, this one is silent; see --max-unauthenticated"
             log.info(text, oldest.terminal.name)
             self.close(oldest)
+
+    def note_progress(self, held: WorkerSocket) -> None:
+        """Note that an unauthenticated connection has sent something, or got an answer."""
+        held.heard_s = self._clock.monotonic_s()
+        self.openings.received(held, held.heard_s)
 
     def stop_counting(self, held: WorkerSocket) -> None:
         """Remove a connection from those that are not authenticated."""

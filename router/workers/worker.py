@@ -40,6 +40,9 @@ WRITE_BYTES = 256 << 10
 RERUN_S = 0.002
 """Seconds of a turn in which new actions have the core run again: each run may do a slice of background work."""
 
+PAUSE_S = 0.02
+"""Seconds for which no connection is accepted while all places of unauthenticated ones are taken, or files are."""
+
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
@@ -80,7 +83,9 @@ class Worker:
         self._epoll.register(self._bell, READ)
         self._pending: deque[Conversation] = deque()
         self._adopted: deque[tuple[socket.socket, Conversation, str]] = deque()
-        self._acceptors: dict[int, Callable[[], None]] = {}
+        self._acceptors: dict[int, Callable[[], bool]] = {}
+        self._paused_until_s = inf
+        """The time at which listeners are watched again; infinite while they are."""
         self._watched: dict[int, Callable[[], None]] = {}
         self.sockets = SocketTable(self._epoll, core, clock, most_opening)
         self._end = OrderlyEnd(self.sockets, clock, self.wake)
@@ -112,8 +117,15 @@ class Worker:
 
     # ---- for other threads ----------------------------------------------------------------------------------------
 
-    def listen(self, fd: int, accept: Callable[[], None]) -> None:
-        """Call *accept* on this worker whenever *fd* is readable. Before the thread starts."""
+    def has_place(self, now_s: float) -> bool:
+        """Return whether the worker may adopt one more connection that must authenticate. Any thread."""
+        return self.sockets.openings.has_place(len(self._adopted), now_s)
+
+    def listen(self, fd: int, accept: Callable[[], bool]) -> None:
+        """Call *accept* on this worker whenever *fd* is readable. Before the thread starts.
+
+        If it returns False, connections stay in the backlog of the kernel for `PAUSE_S`.
+        """
         self._acceptors[fd] = accept
         self._epoll.register(fd, READ)
 
@@ -188,13 +200,15 @@ class Worker:
             reader.read_waiting(active)
         timeout_s = 0.0
         if not (active or reader.behind or self._pending or self._core.waiting):
-            due_s = min(heartbeats.due_s, timer.due_s)
+            due_s = min(heartbeats.due_s, timer.due_s, self._paused_until_s)
             timeout_s = min(TICK_S, max(0.0, due_s - self._clock.monotonic_s()))
         ready = self._epoll.poll(timeout_s)
         begun_s = perf_counter()
         now_s = reader.read_turn(ready, active)
         while self._adopted:
             active.add(self.sockets.add(*self._adopted.popleft()))
+        if now_s >= self._paused_until_s:
+            self._watch_listeners(inf)
         if now_s >= timer.due_s:
             self._core.post(timer.run)
         if now_s >= heartbeats.due_s:
@@ -212,9 +226,16 @@ class Worker:
             with suppress(BlockingIOError):
                 os.eventfd_read(self._bell)
         elif fd in self._acceptors:
-            self._acceptors[fd]()
+            if not self._acceptors[fd]():
+                self._watch_listeners(self._clock.monotonic_s() + PAUSE_S)
         elif fd in self._watched:
             self._watched[fd]()
+
+    def _watch_listeners(self, paused_until_s: float) -> None:
+        """Watch the listeners from that time on; at once if it is infinite."""
+        self._paused_until_s = paused_until_s
+        for fd in self._acceptors:
+            self._epoll.modify(fd, READ if paused_until_s == inf else 0)
 
     def _settle(self, active: set[WorkerSocket]) -> None:
         """Let the core decide, do the work, and write, until nothing is left to do here, or the turn is over.
@@ -243,8 +264,8 @@ class Worker:
                             self.reader.put_behind(held)
                     except Exception:  # a defect that the input of one connection triggers must not end the others
                         self.sockets.abort(held)
-                    if held.is_counted and not terminal.is_opening:
-                        self.sockets.stop_counting(held)
+                    if held.is_counted:
+                        (self.sockets.note_progress if terminal.is_opening else self.sockets.stop_counting)(held)
                     active.add(held)
                 is_over = perf_counter() >= until_s and not self._stopping
             elif active:

@@ -20,6 +20,8 @@ class WorkerSocket:
     sock: socket.socket
     terminal: Conversation
     opened_s: float
+    heard_s: float
+    """The time at which a connection that is not open last sent something, or got an answer."""
     closed_s: float = 0.0
     discards: bool = False
     """True if bytes that came after the connection was closed were discarded since the last tick."""

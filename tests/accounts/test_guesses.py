@@ -16,13 +16,16 @@ from cairnmq.base.accounts.clerks import Clerk
 from cairnmq.base.accounts.guesses import (
     FORGET_S,
     FREE_FAILURES,
+    MOST_DELAY_ELSEWHERE_S,
     MOST_DELAY_S,
     MOST_ENTRIES,
+    MOST_FIRST_DELAY_S,
     MOST_TRUSTED_DELAY_S,
     Guesses,
 )
 from cairnmq.base.accounts.networks import network_of
 from cairnmq.base.clock import Clock
+from cairnmq.router.admission import login_gate
 from cairnmq.router.admission.login_gate import BUSY, LoginGate
 
 WAIT_S = 180.0
@@ -66,11 +69,12 @@ def test_delay_of_a_name_known_at_its_address_is_short() -> None:
     for _ in range(100):
         guesses.failed("here", "ben")
     assert guesses.delay_s("here", "anna") == 0
-    assert guesses.delay_s("here", "ben") == guesses.delay_s("here", "carl") == MOST_DELAY_S
+    assert guesses.delay_s("here", "ben") == MOST_DELAY_S
+    assert guesses.delay_s("here", "carl") == MOST_FIRST_DELAY_S
     for _ in range(100):
         guesses.failed("there", "anna")
     assert guesses.delay_s("here", "anna") == MOST_TRUSTED_DELAY_S
-    assert guesses.delay_s("elsewhere", "anna") == MOST_DELAY_S
+    assert guesses.delay_s("elsewhere", "anna") == MOST_DELAY_ELSEWHERE_S  # A4: its user, from a new address
 
 
 def test_guesses_keep_a_bounded_table() -> None:
@@ -84,7 +88,7 @@ def test_guesses_keep_a_bounded_table() -> None:
 
 @pytest.fixture
 def clerk() -> Iterator[Clerk]:
-    made = Clerk("clerk of a test", 8)
+    made = Clerk("clerk of a test", 8, 8)
     yield made
     made.stop()
 
@@ -93,11 +97,11 @@ def test_clerk_begins_its_thread_with_the_first_job() -> None:
     def threads() -> list[str]:
         return [one.name for one in threading.enumerate() if one.name == "clerk that starts late"]
 
-    unused = Clerk("clerk that starts late", 8)
+    unused = Clerk("clerk that starts late", 8, 8)
     assert threads() == []
     unused.stop()
     assert not unused.submit("anna", lambda: None)
-    used, over = Clerk("clerk that starts late", 8), threading.Event()
+    used, over = Clerk("clerk that starts late", 8, 8), threading.Event()
     assert used.submit("anna", over.set)
     assert over.wait(WAIT_S)
     assert len(threads()) == 1
@@ -122,7 +126,8 @@ def test_clerk_without_a_thread_takes_no_job(clerk: Clerk, monkeypatch: pytest.M
     assert done == []
 
 
-def test_owners_take_turns_and_have_a_part_of_the_places(clerk: Clerk) -> None:
+def test_owners_take_turns_and_those_with_fewest_jobs_get_places(clerk: Clerk) -> None:  # A4
+    """One owner may fill all places that are not reserved, and yields them to others, whose turn comes next."""
     order: list[str] = []
     going_on, over = threading.Event(), threading.Event()
     begun = threading.Event()
@@ -133,9 +138,10 @@ def test_owners_take_turns_and_have_a_part_of_the_places(clerk: Clerk) -> None:
 
     assert clerk.submit("first", first)
     assert begun.wait(WAIT_S)
-    for owner in ("many", "many", "one"):
+    for owner in ("many",) * 5:
         assert clerk.submit(owner, lambda owner=owner: order.append(owner))  # type: ignore[misc]
     assert not clerk.submit("many", lambda: order.append("one too many"))
+    assert clerk.submit("one", lambda: order.append("one"))
     assert clerk.submit("last", over.set)
     going_on.set()
     assert over.wait(WAIT_S)
@@ -192,19 +198,20 @@ def test_the_largest_owner_of_delayed_jobs_yields(clerk: Clerk) -> None:
 
 def test_a_job_that_nobody_wants_gives_its_place_away(clerk: Clerk) -> None:
     wanted, refused = [True], list[str]()
-    for owner in "aabbcc":
+    for owner in "aaabbc":
         assert clerk.submit(
             owner, lambda: None, 600.0, is_wanted=lambda: wanted[0], refused=lambda: refused.append("refused")
         )
     assert not clerk.submit("a", lambda: None, 600.0)
     wanted[0] = False
-    for owner in "aabbcc":
+    for owner in "aaabbc":
         assert clerk.submit(owner, lambda: None, 600.0)
     assert not refused
 
 
-def test_gate_keeps_room_under_a_flood_of_delayed_logins() -> None:
+def test_gate_keeps_room_under_a_flood_of_delayed_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     """During a flood, a user who has logged in before is checked at once, and a login from another network may wait."""
+    monkeypatch.setattr(login_gate, "MOST_DELAYED", 64)
     gate, answers = LoginGate(Login(), 1000), list[tuple[str, object]]()
     done = threading.Event()
 
@@ -222,8 +229,8 @@ def test_gate_keeps_room_under_a_flood_of_delayed_logins() -> None:
     gate.start(post)
     try:
         gate.logged_in(LoggedIn("10.0.0.1:1", "anna", "PLAIN", "container"))
-        for _ in range(20):
-            gate.login_failed(LoginFailure("192.0.2.9:1", "nobody", "PLAIN", CREDENTIALS, "wrong"))
+        for number in range(80):
+            gate.login_failed(LoginFailure(f"[2001:db8:0:{number % 4}::1]:1", "nobody", "PLAIN", CREDENTIALS, "wrong"))
         for number in range(400):  # from four IPv6 networks, which count as four owners
             attempt(f"[2001:db8:0:{number % 4}::{number:x}]:5", "nobody")
         assert attempt("192.0.2.1:1", "nobody")

@@ -5,37 +5,65 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.router.admission.openings import Openings
+from cairnmq.router.admission.openings import MOST_OPENING_S, SILENT_S, Openings
 from cairnmq.router.listener import BURST_S, MOST_ADDRESSES, ConnectionRate
 
-STEPS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["comes", "leaves", "says"])), max_size=80)
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from(["comes", "leaves", "says"]), st.floats(0.0, 2 * SILENT_S)),
+    max_size=80,
+)
 
 
 @given(STEPS, st.integers(1, 9))
-def test_openings_are_bounded_and_the_largest_crowd_yields(steps: list[tuple[str, str]], most: int) -> None:  # W5
-    """The table holds at most *most* entries, and drops the one silent for longest of an address with most entries."""
-    openings, there = Openings(most), list[tuple[str, int]]()
-    for number, (address, what) in enumerate(steps):
+def test_openings_are_bounded_and_the_largest_crowd_yields(
+    steps: list[tuple[str, str, float]], most: int
+) -> None:  # W5, issue 30: fleet
+    """The table holds at most *most* entries, and drops the one silent for longest of an address with most entries.
+
+    It has no place while that one is not silent for long enough: the client waits, and no other one is closed.
+    """
+    openings, there, now_s = Openings(most), list[tuple[str, int]](), 0.0
+    heard_s = dict[tuple[str, int], float]()
+    for number, (address, what, pause_s) in enumerate(steps):
+        now_s += pause_s
         if what != "comes" and there:
             one = there.pop(number % len(there))
             if what == "leaves":
                 openings.remove(one)
             else:
-                openings.received(one)
+                openings.received(one, now_s)
+                heard_s[one] = now_s
                 there.append(one)
             continue
-        there.append((address, number))
-        found = openings.add(there[-1], address)
-        if len(there) <= most:
+        counts = {name: sum(one[0] == name for one in there) for name, _ in there}
+        crowds = [name for name, count in counts.items() if count == max(counts.values())]
+        oldest = [next(one for one in there if one[0] == name) for name in crowds]
+        if not openings.has_place(0, now_s):
+            assert len(there) == most
+            assert any(now_s - heard_s[one] < SILENT_S for one in oldest)
+            continue
+        found = openings.add((address, number), address, now_s)
+        if len(there) < most:
             assert found is None
         else:
-            counts = {name: sum(one[0] == name for one in there) for name, _ in there}
-            assert isinstance(found, tuple)
-            assert counts[found[0]] == max(counts.values())
-            assert found == next(one for one in there if one[0] == found[0])
+            assert found in oldest
+            assert now_s - heard_s[found] >= SILENT_S
             there.remove(found)
+        there.append((address, number))
+        heard_s[address, number] = now_s
         assert len(openings) == len(there) <= most
         assert all(one in openings for one in there)
+
+
+def test_openings_yield_in_time_if_they_trickle_or_are_checked() -> None:  # issue 30: fleet
+    """A connection that goes on sending, or whose login is checked, yields its place only after `MOST_OPENING_S`."""
+    openings = Openings(2, {"checked"}.__contains__)
+    openings.add("trickles", "a", 0.0)
+    openings.add("checked", "a", 0.0)
+    openings.received("trickles", MOST_OPENING_S - SILENT_S / 2)
+    assert not openings.has_place(0, MOST_OPENING_S - SILENT_S / 2)
+    assert openings.has_place(0, MOST_OPENING_S)
+    assert openings.add("new", "a", MOST_OPENING_S) == "checked"
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=200), st.integers(1, 20))

@@ -333,7 +333,7 @@ def test_a_delayed_login_yields_to_other_addresses(
     start_broker: StartBroker, users_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit, the newest login of the address with the most logins fails; closed connections free their slots."""
-    monkeypatch.setattr(gate, "MOST_WAITING", 8)  # six delayed untrusted logins, two per address
+    monkeypatch.setattr(gate, "MOST_DELAYED", 8)  # six delayed untrusted logins, two per address
     monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)
     for name, value in (("FREE_FAILURES", 0), ("FIRST_DELAY_S", 600.0), ("MOST_DELAY_S", 600.0)):
         monkeypatch.setattr(f"cairnmq.base.accounts.guesses.{name}", value)

@@ -85,8 +85,14 @@ class Wire:
     def __init__(self, port: int, *, context: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> None:
         sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S, source_address=(source, 0))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock = sock if context is None else context.wrap_socket(sock, server_hostname="localhost")
+        self.sock = sock
         self.bytes_in = 0
+        if context is not None:
+            self.secure(context)
+
+    def secure(self, context: ssl.SSLContext) -> None:
+        """Begin TLS."""
+        self.sock = context.wrap_socket(self.sock, server_hostname="localhost")
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
