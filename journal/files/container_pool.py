@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-_ZEROS = bytes(1 << 20)
+_ZEROS = bytes(16 << 10)
+"""Longer writes would make larger folios, and each flush would count as a write of a whole folio."""
 _FULL = "can't create a container: durable messages are rejected; free some space"
 
 
