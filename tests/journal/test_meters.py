@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, RecordType
 from cairnmq.journal.write.open import open_log
+from cairnmq.store import open_store
 from tests.harness.journal.logs import BIG, blocks, new_log, put
 
 VALUES = st.lists(st.floats(0, 100) | st.sampled_from([1.0, 2.0, 3.0]))
@@ -76,3 +78,18 @@ def test_the_time_of_a_sync_is_the_sync_alone() -> None:
         number == at for number in range(len(found.counts))
     ]
     journal.abandon()
+
+
+def test_system_counts_about_the_bytes_of_a_flush(tmp_path: Path) -> None:  # A16
+    """A flush does not count as a write of the whole folio that a long write of zeros made."""
+    with open_store(str(tmp_path / "data")) as store:
+        queue = store.queue("q")
+        queue.put(b"first").result()
+        before = _written_bytes()
+        for _ in range(50):
+            queue.put(b"m").result()
+        assert _written_bytes() - before < 50 * (64 << 10) + (4 << 20)  # with new containers
+
+
+def _written_bytes() -> int:
+    return int(Path("/proc/self/io").read_text().split("\nwrite_bytes: ")[1].split()[0])
