@@ -17,6 +17,9 @@ from ..journal.format import block, container
 from ..journal.format.block import BadBlock, BlockHead
 from ..journal.format.container import DATA_OFFSET, BadContainer
 
+MOST_BYTES = 256 << 20
+"""Larger files are not searched for blocks: they would be read into memory as a whole."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -53,6 +56,8 @@ class ContainerPosition(NamedTuple):
 
 def position_by_blocks(file: ReadableFile, container_bytes: int, log_id: int | None) -> ContainerPosition | None:
     """Return the slot that the newest complete blocks in *file* name; None without any. *log_id* None: of any log."""
+    if container_bytes > MOST_BYTES:
+        return None
     data = file.read_at(0, container_bytes)
     found: ContainerPosition | None = None
     for at in block.places_in(data, DATA_OFFSET):

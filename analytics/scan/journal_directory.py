@@ -7,6 +7,7 @@ import os
 
 from ...base.disk.real import RealDirectory
 from ...base.errors import ForeignStore, MissingStore
+from ...base.remote_paths import refuse_remote
 from ...journal.files.archive import archived_lsn
 from ...journal.format import container
 from ...journal.format import log_mark as mark
@@ -19,7 +20,8 @@ _REASONS = {errno.ENOENT: "no such directory", errno.ENOTDIR: "not a directory"}
 
 
 def need_directory(path: str, what_to_name: str = WHAT_TO_NAME) -> None:
-    """Raise `MissingStore` if *path* does not exist, or is not a directory."""
+    """Raise `MissingStore` if *path* does not exist, or is not a directory; `InvalidOption` for a URL."""
+    refuse_remote(path)
     try:
         os.stat(os.path.join(path, ""))
     except OSError as error:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...base.errors import CairnError
-from ...base.remote_paths import is_remote
+from ...base.remote_paths import refuse_remote
 from ..scan.files import Log
 from ..scan.number_sets import Flags, Longs
 from ..scan.ranges import Ranges
@@ -268,6 +268,19 @@ def _list(name: str, value: str) -> tuple[str, ...]:
     return tuple(one for one in (part.strip() for part in value.split(",")) if one)
 
 
+def _queues(name: str, value: str) -> tuple[str, ...]:
+    """Names separated by commas, or a JSON list, for names with a comma."""
+    if not value.startswith("["):
+        return _list(name, value)
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise CairnError(f"option {name}", f"{value!r} is not a JSON list of names", 'write for example ["a,b", "c"]')
+    return tuple(found)
+
+
 def _lsn(name: str, value: str) -> int:
     if not value.isdecimal() or int(value) >= 1 << 63:
         raise CairnError(f"option {name}", f"{value!r} is not an LSN, which is a number of bytes", _DOCS)
@@ -322,9 +335,7 @@ def _local(name: str, path: str) -> str:
     """A path, also one that is written as a URL of a file."""
     if path.startswith("file:"):
         return re.sub(r"^file:/{0,2}(?=/)", "", path)
-    if is_remote(path):
-        remedy = "mount it on all workers, or copy the archive"
-        raise CairnError(path, "journals are read from file systems only", remedy)
+    refuse_remote(path)
     return path
 
 
@@ -334,7 +345,7 @@ _FIELDS: dict[str, tuple[str, Read]] = {
     "includePayload": ("include_payload", _BOOL), "includeAmqp": ("include_amqp", _BOOL),
     "startingLsn": ("start_lsn", _lsn), "endingLsn": ("end_lsn", _lsn),
     "startingTimestamp": ("start_us", _time), "endingTimestamp": ("end_us", _time), "types": ("types", _list),
-    "queues": ("queues", _list), "copies": ("copies", _choice("new", "all", "none")),
+    "queues": ("queues", _queues), "copies": ("copies", _choice("new", "all", "none")),
     "maxPartitionBytes": ("partition_bytes", _size), "verify": ("verify", _flag("none", "full")),
     "mode": ("permissive", _flag("FAILFAST", "PERMISSIVE")), "failOnDataLoss": ("fail_on_data_loss", _BOOL),
     "archive": ("archive", lambda name, value: _local(name, value) or None), "connect": ("connect", _text),

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from ...base.errors import InvalidOption
-from ...base.remote_paths import is_remote
+from ...base.remote_paths import refuse_remote
 
 
 class LocalDirectory(click.Path):
@@ -24,10 +23,7 @@ class LocalDirectory(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fsdecode(value)
-        if is_remote(text):
-            option = param.opts[0] if param is not None and param.opts[0].startswith("-") else ""
-            reason = "stores and archives are on file systems only"
-            raise InvalidOption(f"{option} {text}".strip(), reason, "mount it, and name the directory")
+        refuse_remote(text, param.opts[0] if param is not None and param.opts[0].startswith("-") else "")
         path = super().convert(value, param, ctx)
         if not text:
             self.fail("The path is empty; name a directory.", param, ctx)

@@ -150,7 +150,9 @@ class LogReader:
         return True
 
     def chain_to(self, lsn: int) -> list[int] | None:
-        """Return the log's slots up to the one of *lsn*, ascending, by the containers' heads; None if one is missing.
+        """Return the log's slots up to the one of *lsn*, ascending, by the containers' heads.
+
+        None if a container is missing, or names no earlier block before it.
 
         A slot that a crash left over, and the log then skipped, is not included.
         """
@@ -166,6 +168,8 @@ class LogReader:
             prev_lsn = self.heads.by_slot[slot].prev_lsn if hole is None else hole.prev_lsn
             if slot == base_slot or not prev_lsn:
                 break
+            if prev_lsn >= slot * self.container_bytes:
+                return None  # a damaged head: what is before a slot is below it
             slot = prev_lsn // self.container_bytes
         return chain[::-1]
 

@@ -218,7 +218,7 @@ def test_a_store_that_holds_nothing(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_what_lies_on_no_file_system(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException, match="journals are read from file systems only"):
+    with pytest.raises(PySparkException, match="stores and archives are on file systems only"):
         journal(spark, "s3a://bucket/store").count()
 
 

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 from ...analytics.scan.journal_directory import WHAT_TO_NAME, containers_in, directory_of_containers
 from ...base.disk.real import RealDirectory, was_missing
 from ...base.errors import CairnError, DiskError, ForeignStore
+from ...base.remote_paths import refuse_remote
 from ...journal.files.archive import archived_lsn
 from ...journal.format import log_mark as mark
 from ...journal.format.block import Block
@@ -148,6 +149,7 @@ def open_evidence(paths: list[str]) -> Evidence:
         raise CairnError("dump", "no path given", WHAT_TO_NAME)
     for path in paths:
         if not os.path.exists(path):
+            refuse_remote(path)
             raise CairnError(path, "no such file or directory", WHAT_TO_NAME)
     if len(paths) == 1 and os.path.isdir(paths[0]):
         return _open_directory(directory_of_containers(paths[0]))

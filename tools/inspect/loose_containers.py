@@ -22,7 +22,7 @@ from ...journal.format.block import BLOCK_HEAD_BYTES
 from ...journal.format.container import DATA_OFFSET, ContainerHead
 from ...journal.format.log_mark import Mark
 from ...recovery.lenient_directory import ShownFile
-from ...recovery.salvageable import Finding, head_finding, position_by_blocks, try_head
+from ...recovery.salvageable import MOST_BYTES, Finding, head_finding, position_by_blocks, try_head
 
 
 class LooseContainer(NamedTuple):
@@ -105,7 +105,7 @@ def read_container(path: str, container_bytes: int | None) -> LooseContainer | N
             finding = head_finding(os.path.basename(path), slot_lsn, reason, found.durable_lsn)
             head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
             return LooseContainer(path, head, sector, file.size_bytes(), finding)
-        if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
+        if 0 < file.size_bytes() <= MOST_BYTES and not file.read_at(0, file.size_bytes()).strip(b"\0"):
             return None
         remedy = "containers have names like 00000001.cairn"
         raise ForeignStore(path, f"not a container of a journal ({reason})", remedy)

@@ -109,7 +109,7 @@ class Verify:
                 self._gaps.append(found)
                 continue
             lsn = found.lsn
-            if lsn // size != last // size and last and reader.last is found:
+            if (not last or lsn // size != last // size) and reader.last is found:
                 report.verdicts += first_block_verdicts(reader, found)
             last = lsn
             sums.take(found)
