@@ -8,6 +8,7 @@ from functools import partial
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
 from ...amqp.ports import Outcome
 from ...base.callbacks import ignore
+from ...base.errors import CairnError
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.ends import SourceQueue
@@ -145,9 +146,19 @@ class TakenMessages:
         """Requeue the messages of a transaction that was prepared before the broker started."""
         for entry, queue in self.locked.items():
             queue.locked.pop(entry, None)
-            if not entry.is_dequeued:
-                queue.contents.give_back(entry)
-                self._core.schedule_dispatch(queue)
+            if not entry.is_dequeued:  # it was not read since the start
+                queue.contents.delayed[entry] = None
+                self._core.loader.load_beginnings([entry.message_id], partial(self._unlocked, queue, entry))
+
+    def _unlocked(self, queue: SourceQueue, entry: Entry, found: Sequence[bytes | CairnError]) -> None:
+        if entry not in queue.contents.delayed:
+            return  # it was purged meanwhile
+        del queue.contents.delayed[entry]
+        if isinstance(found[0], CairnError):
+            queue.contents.put_aside(entry, found[0])
+        else:
+            queue.contents.give_back(entry)
+            self._core.schedule_dispatch(queue)
 
     def give_back(self) -> None:
         """Requeue the messages that still exist, if only other members know the outcome."""

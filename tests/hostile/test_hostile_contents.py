@@ -139,6 +139,23 @@ def select(running: BrokerProcess, address: str) -> None:
         connection.close()
 
 
+def test_message_of_a_transaction_in_doubt_is_set_aside(tmp_path: Path) -> None:  # U1
+    with open_store(str(tmp_path / "data")) as store:
+        queue = store.queue("plain")
+        message_id = queue.put(FOREIGN[1]).result()
+        queue.put(LAST).result()
+        transaction = store.transaction(xid=b"xid")
+        assert transaction.take(queue) is not None
+        transaction.prepare().result()
+    with broker(tmp_path / "data") as running:
+        with closing(Wire(BrokerLogin(port=running.port, timeout_s=DEADLINE_S), "operator")) as wire:
+            about = {"operation": "ROLLBACK", "type": "transaction", "name": b"xid".hex()}
+            assert Management(wire, Loop(wire)).ask(about).status == 204
+        assert len(receive_all(running, "plain")) == 1
+        running.wait_for(f"message.malformed queue plain: message {message_id} is no AMQP message")
+        assert running.stop() == 0
+
+
 def test_stored_bytes_that_are_no_message_are_set_aside(tmp_path: Path) -> None:  # U1
     contents = [*FOREIGN, *BROKEN, *mutations(100)]
     ids = fill(tmp_path / "data", contents)
