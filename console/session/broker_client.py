@@ -30,7 +30,7 @@ IDLE_S = 60.0
 class BrokerClient:
     """A connection to the broker, made when it is needed and made again after it was lost. Event loop only."""
 
-    def __init__(self, where: BrokerLogin, name: str, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, where: BrokerLogin, name: str, threads: ThreadPoolExecutor, idle_s: float = IDLE_S) -> None:
         self.login = where
         self.of_user = asyncio.Semaphore()
         """The threads that requests of the user may occupy; sessions of one user share it."""
@@ -42,6 +42,7 @@ class BrokerClient:
         self._management: Management | None = None
         self._relay: Sender | None = None
         self._used_s = 0.0
+        self._idle_s = idle_s
 
     def use_password(self, password: str) -> None:
         """Log in with *password* when the connection is made again."""
@@ -88,7 +89,7 @@ class BrokerClient:
         """Send an empty frame if the broker needs one. A lost connection is closed, and an idle one."""
         if self._wire is not None and not self._turn.locked():
             async with self._turn:
-                if asyncio.get_running_loop().time() - self._used_s > IDLE_S:
+                if asyncio.get_running_loop().time() - self._used_s > self._idle_s:
                     await self._run(self._drop)
                     return
                 try:
