@@ -152,6 +152,8 @@ class ConnectionEnd(Protocol):
     """The user that the client's certificate names; empty for none."""
     certificate: bytes
     """The client's certificate, in DER; empty without one."""
+    stored_key: bytes
+    """The key of the password that the client proved; empty without one."""
 
     @property
     def container(self) -> str:

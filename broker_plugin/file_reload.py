@@ -116,6 +116,7 @@ class FileReload:
 
     def _apply(self, access: Access | None, options: RunTimeOptions | None, done: Callable[[Reloaded], None]) -> None:
         self._resolver.access = access
+        self._resolver.reloads += 1
         if options is not None:
             self._resolver.auto_create = options.auto_create
             self._core.memory.limit_bytes = options.memory_limit_bytes
@@ -131,4 +132,6 @@ class FileReload:
             return "its certificate was revoked"
         if end.user and end.user != end.certified and not self._router.credentials.knows(end.user):
             return "its user was removed"
+        if end.stored_key and not self._router.credentials.is_current(end.user, end.stored_key):
+            return "the password of its user was changed"
         return self._resolver.denial_reason_in(end.user)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +29,7 @@ from .http.disconnect import until_disconnect
 from .http.guard import Guard, Refused, client_of, own_names
 from .session.errors import INTERNAL, INVALID, LOGIN_REQUIRED, NOT_ALLOWED, NOT_FOUND, ApiError
 from .session.options import ConsoleOptions
-from .session.sessions import BrowserSession, Peer, Sessions
+from .session.sessions import BrowserSession, Sessions
 
 STATIC = Path(__file__).parent / "static"
 COOKIE = "cairnmq-session"
@@ -52,16 +53,16 @@ class Console:
         broker = BrokerLogin(options.broker_host, options.broker_port, options.broker_tls, options.broker_ca)
         self._options = options
         self._threads = ThreadPoolExecutor(THREADS, "broker-client")
-        self.sessions = Sessions(broker, options.session_idle_s, clock, self._threads)
-        self._endpoints = all_endpoints(options, lambda session: not session.is_closed)
-        self._openapi = json_response(description(self._endpoints, LOGIN))
+        self.sessions = Sessions(broker, options.session_idle_s, clock, self._threads, options.broker_token)
+        self.endpoints = all_endpoints(options, self.sessions.confirm)
+        self._openapi = json_response(description(self.endpoints, LOGIN))
         """A client without a login may ask for the description as often as it wants."""
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
         session = Route("/session", self._session, methods=["GET", "POST", "DELETE"])
         about = Route("/openapi.json", self._description)
-        found = by_path(self._endpoints)
+        found = by_path(self.endpoints)
         routes = [Route(path, self._handler(each), methods=list(each)) for path, each in found.items()]
         endpoints = Router([session, about, *routes], redirect_slashes=False, default=self._unknown)
         api = [Mount(PREFIX, endpoints), Mount("/api", self._unknown)]
@@ -105,6 +106,7 @@ class Console:
         session = self._session_of(request, is_use=endpoint.is_use)
         if endpoint.method != "GET":
             session.check_csrf(request.headers.get("x-csrf-token", ""))
+        await self.sessions.confirm(session)
         path = {name: _name(text) for name, text in request.path_params.items()}
         query = read_query(endpoint.query, request.query_params)
         body = read_body(endpoint.body, await _json(request)) if endpoint.body else {}
@@ -121,7 +123,7 @@ class Console:
             if request.method == "POST":
                 return await self._login(request)
             if request.method != "DELETE":
-                return self._shown_session(request)
+                return await self._shown_session(request)
             session = self._session_of(request)
             session.check_csrf(request.headers.get("x-csrf-token", ""))
             self.sessions.logout(session)
@@ -130,12 +132,21 @@ class Console:
             return response
         except ApiError as error:
             return error_response(error)
+        except ClientDisconnect:
+            return Response(status_code=499)  # for no client
 
-    def _shown_session(self, request: Request) -> Response:
+    async def _shown_session(self, request: Request) -> Response:
         """Return the session. Raises `ApiError`."""
         is_optional = read_query(SESSION_QUERY, request.query_params)["optional"]
         try:
-            return json_response(self._described(self._session_of(request)))
+            session = self._session_of(request, is_use=False)
+            try:
+                await self.sessions.confirm(session)
+                self._session_of(request)  # it is used
+            except ApiError as error:
+                if error.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise
+            return json_response(self._described(session))
         except ApiError as error:
             if error.condition != LOGIN_REQUIRED or not is_optional:
                 raise
@@ -143,9 +154,8 @@ class Console:
 
     async def _login(self, request: Request) -> Response:
         given = read_body(LOGIN, await _json(request))
-        session, token = await self.sessions.login(
-            Peer(client_of(request.scope)), given["user"] or None, given["password"]
-        )
+        login = self.sessions.login(client_of(request.scope), given["user"] or None, given["password"])
+        session, token = await until_disconnect(request, login)
         with suppress(ApiError):  # the session before, if the browser had one, ends
             self.sessions.logout(self._session_of(request, is_use=False))
         response = json_response(self._described(session), 201)

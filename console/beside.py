@@ -1,14 +1,14 @@
 """The console as a process beside a broker.
 
-The first line of standard input is the options, as a JSON object; the listening socket is inherited. The process ends
-when its standard input is closed: the broker has stopped, or was killed.
+The first line of standard input is the options, as a JSON object; the listening socket is inherited. Each further line
+has the certificate read again. The process ends when its standard input is closed: the broker has stopped, or was
+killed.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import threading
 
@@ -17,7 +17,7 @@ import uvicorn
 from ..base.errors import CairnError
 from ..base.private_files import tighten_umask
 from .http.listener import Listener
-from .server import serve
+from .server import reload_certificate, serve
 from .session.options import ConsoleOptions
 
 
@@ -36,8 +36,8 @@ def main() -> None:
 
 def _end_with_broker(server: uvicorn.Server) -> None:
     def watch() -> None:
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
+        for _ in sys.stdin:
+            reload_certificate(server)
         server.should_exit = True
 
     threading.Thread(target=watch, name="end-of-broker", daemon=True).start()

@@ -21,6 +21,8 @@ from .http.listener import Listener
 from .http.protocol import MOST_HEAD_BYTES, TimedProtocol
 from .session.options import ConsoleOptions
 
+log = logging.getLogger(__name__)
+
 ENDING_S = 2
 KEEP_ALIVE_S = 30
 ACCEPTED_AT_ONCE = 64
@@ -92,10 +94,27 @@ def serve(options: ConsoleOptions, sock: Listener, on_start: Callable[[uvicorn.S
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        place = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
-        remedy = "give a PEM certificate and its key, unencrypted"
-        raise InvalidOption(place, f"can't be used: {reason}", remedy) from error
+        raise _unusable_certificate(config, error) from error
     server = _Server(config)
     on_start(server)
     server.run([sock])
+
+
+def reload_certificate(server: uvicorn.Server) -> None:
+    """Use the certificate as it is in its file now for new connections, unless it is invalid. Any thread."""
+    config = server.config
+    if config.ssl is None or config.ssl_certfile is None:
+        return
+    try:
+        fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        fresh.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)  # both files, before any of them is used
+        config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+    except (OSError, ssl.SSLError) as error:
+        text = "web console: the old certificate stays in use: %s"
+        log.error(text, _unusable_certificate(config, error), extra={"event": "console.reload-failed"})
+
+
+def _unusable_certificate(config: uvicorn.Config, error: OSError) -> InvalidOption:
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    place = f"--tls-cert {config.ssl_certfile}, --tls-key {config.ssl_keyfile}"
+    return InvalidOption(place, f"can't be used: {reason}", "give a PEM certificate and its key, unencrypted")

@@ -13,6 +13,7 @@ from .entities.queues import QueueType, TemplateType
 from .entities.system import BrokerType, Reload, StoreType
 from .entities.transactions import TransactionType
 from .entities.users import AccountsPort, UserType
+from .operations.history_records import audit_operation
 from .operations.moves import MoveOperations
 from .operations.peeks import peek_operation
 from .protocol.entity import Type
@@ -28,6 +29,7 @@ def make_types(
     core, nodes = links.core, links.nodes
     queues = QueueType(nodes, links.resolver, connections, core.users, sampler)
     queues.add(peek_operation(core, queues))
+    queues.add(audit_operation())
     broker = BrokerType(core, nodes, connections, reload)
     add_samples(broker, queues, sampler)
     MoveOperations(core, links.resolver, links.returns, parts.when_answered).add_to(queues)

@@ -20,7 +20,8 @@ class Credentials:
         """Read the files. Raises `CairnError`."""
         self._tls = options.tls
         self._users = users = UsersFile(options.users_file) if options.users_file else None
-        self.login = Login(users.find if users else None, options.anonymous, options.insecure_auth, Proofs().prove)
+        find, proofs = users.find if users else None, Proofs()
+        self.login = Login(find, options.anonymous, options.insecure_auth, proofs.prove, options.console_token)
         self.context, self._revoked = _read_tls(options.tls)
 
     def read_again(self) -> Callable[[], None]:
@@ -41,6 +42,10 @@ class Credentials:
     def knows(self, user: str) -> bool:
         """Return True if *user* can log in with a password."""
         return self._users is not None and self._users.knows(user)
+
+    def is_current(self, user: str, stored_key: bytes) -> bool:
+        """Return whether *stored_key* is that of the user's present password."""
+        return self._users is not None and self._users.key_of(user) == stored_key
 
     def is_revoked(self, certificate: bytes) -> bool:
         """Return True if a certificate of a client (in DER) is revoked."""

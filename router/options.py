@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..amqp.links.events import Limits
@@ -49,6 +49,8 @@ class RouterOptions:
     """Connections that are not open yet; 0 for half of `max_connections`, and at least `FEWEST_OPENING`."""
     connection_rate: int = 1000
     """New connections of one address in a second; 0 for any number."""
+    console_token: str = field(default="", repr=False)
+    """The secret that the broker shares with its own web console; empty without one."""
 
     @property
     def most_opening(self) -> int:

@@ -40,6 +40,8 @@ class BrokerLogin(NamedTuple):
     password: str = ""
     timeout_s: float = 10.0
     """Limit for the connection and for each answer."""
+    sasl_host: str = ""
+    """The host name of SASL; by default *host*. The web console proves the address of a browser by it."""
 
     @property
     def url(self) -> str:
@@ -111,7 +113,8 @@ class LoginSocket:
         if code != p.SASL_MECHANISMS:
             raise self._astray(code)
         mechanism, attempt = self._begin(_names(fields[0]))
-        self._write(p.frame(p.SASL_INIT, Symbol(mechanism), attempt.first, self._where.host, kind=_SASL_FRAME))
+        host = self._where.sasl_host or self._where.host
+        self._write(p.frame(p.SASL_INIT, Symbol(mechanism), attempt.first, host, kind=_SASL_FRAME))
         try:
             while True:
                 code, fields = self._read_frame()

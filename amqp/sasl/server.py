@@ -8,13 +8,16 @@ Slow operations (reading the users file, hashing a password) are not done here: 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from hmac import compare_digest
 from typing import Any, NamedTuple
 
 from scramp import ScramException
 
 from ...base.accounts.audit import CREDENTIALS, IDENTITY, PROTOCOL
-from ...base.accounts.credentials import SCRAM, Credentials, prove
+from ...base.accounts.credentials import SCRAM, Credentials, canonical_name, prove
 
+CONSOLE = "cairnmq-console"
+"""The first word of what the web console sends as the host name of SASL; its token and an address follow."""
 WRONG = "wrong user name or password"
 """The reason for a failed login that either side of a connection reports, whatever the mechanism."""
 _INVALID_PROOF = "invalid-proof"
@@ -54,6 +57,8 @@ class Success(NamedTuple):
 
     user: str
     data: bytes = b""
+    stored_key: bytes = b""
+    """The key of the password that was proved; empty for a login without one."""
 
 
 Reply = Challenge | Check | Success
@@ -74,6 +79,16 @@ class Login(NamedTuple):
     """PLAIN may be used without TLS."""
     prove: Callable[[str, Credentials], bool] = prove
     """Returns whether credentials were derived from a password."""
+    console_token: str = ""
+    """The secret by which the broker's own web console proves the addresses of its browsers; empty without one."""
+
+    def origin_in(self, hostname: object) -> str:
+        """Return the host and port of the browser that the web console names in the host name of SASL; empty if none.
+        """
+        kind, _, proved = hostname.partition(" ") if isinstance(hostname, str) else ("", "", "")
+        token, _, origin = proved.partition(" ")
+        is_console = bool(self.console_token) and compare_digest(token.encode(), self.console_token.encode())
+        return origin if kind == CONSOLE and is_console else ""
 
     def mechanisms(self, secure: bool, certified: str) -> tuple[str, ...]:
         """Return the mechanisms to offer, the best first. *certified*: the name in the client's certificate, if any."""
@@ -119,10 +134,15 @@ def _plain(login: Login, find: Callable[[str], Credentials], said: bytes | None)
         raise Denied("a field of PLAIN is not UTF-8") from error
     if acting not in ("", user):
         raise Denied(f"{user!r} asks for the identity of another user", IDENTITY, user)
-    found = yield Check(lambda: login.prove(password, find(user)), user)
-    if found is not True:
+    user = canonical_name(user)
+    found = yield Check(lambda: _proved_key(login, password, find(user)), user)
+    if not found:
         raise Denied(WRONG, CREDENTIALS, user)
-    yield Success(user)
+    yield Success(user, stored_key=found)
+
+
+def _proved_key(login: Login, password: str, kept: Credentials) -> bytes:
+    return kept.stored_key if login.prove(password, kept) else b""
 
 
 def _scram(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
@@ -139,7 +159,7 @@ def _scram(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
         server.set_client_first(first)
         final = yield Challenge(server.get_server_first().encode())
         server.set_client_final(final.decode("utf-8"))
-        yield Success(user, server.get_server_final().encode())
+        yield Success(user, server.get_server_final().encode(), found[1])
     except (ScramException, ValueError) as error:
         if getattr(getattr(error, "server_error", None), "value", "") == _INVALID_PROOF:
             raise Denied(WRONG, CREDENTIALS, user) from error

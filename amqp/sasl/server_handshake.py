@@ -44,10 +44,14 @@ class ServerHandshake(Handshake):
         self._claimed = ""
         """The user name that the client gave."""
         self._reason = PROTOCOL
+        self.origin = ""
+        """The host and port of the browser behind the broker's own web console; empty for other clients."""
+        self.stored_key = b""
+        """The key of the password that the client proved."""
 
     def failure(self, address: str) -> LoginFailure:
         """Return the login failure of the client at *address*, once `stage` is REFUSED."""
-        return LoginFailure(address, self._claimed, self.mechanism, self._reason, self.reason)
+        return LoginFailure(self.origin or address, self._claimed, self.mechanism, self._reason, self.reason)
 
     def left(self) -> bool:
         """Note that the client closed the connection; true if that is a failed login, and `failure` has it."""
@@ -92,6 +96,7 @@ class ServerHandshake(Handshake):
     def _begin(self, fields: list[Any]) -> bytes:
         mechanism, initial = fields[0], fields[1] if len(fields) > 1 else None
         self.mechanism = str(mechanism)
+        self.origin = self._login.origin_in(fields[2] if len(fields) > 2 else None)
         if mechanism not in self._offered:
             self._refuse_without_mechanism(f"SASL mechanism {mechanism!r} is not offered")
             return sasl_frame(OUTCOME, _AUTH)
@@ -119,7 +124,7 @@ class ServerHandshake(Handshake):
             if len(answer) > MAX_SASL_FRAME_BYTES:
                 raise Denied("its nonce is too long")
             return answer
-        self.user = reply.user
+        self.user, self.stored_key = reply.user, reply.stored_key
         self.stage = Stage.AMQP_HEADER
         return sasl_frame(OUTCOME, _OK, *([encode.binary(reply.data)] if reply.data else []))
 

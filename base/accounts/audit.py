@@ -1,4 +1,4 @@
-"""The audit trail: a record for each login, each failed login, and each change by management.
+"""The audit trail: a record for each login, each failed login, each change, and each read of messages by management.
 
 A record is a log record of the logger `cairnmq.audit`. Its `event` is one of the names below and its `fields` are the
 values of the event; the message renders them as a sentence. Failed logins and refused changes are `WARNING`, changes
@@ -50,6 +50,7 @@ NO_MECHANISM, OTHER_MECHANISM = "none", "other"
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS", NO_MECHANISM, OTHER_MECHANISM)
 
 LOGIN, LOGIN_FAILED, CHANGE, CHANGE_REFUSED = "login", "login.failed", "change", "change.refused"
+MESSAGES_READ = "messages.read"
 SUPPRESSED = "suppressed"
 
 DONE, DENIED, REFUSED, FAILED = "done", "denied", "refused", "failed"
@@ -65,7 +66,7 @@ SIGNAL = "SIGHUP"
 """The address of a change that the operator requested by a signal."""
 
 PERIOD_S = 10.0
-BUDGETS = {LOGIN: 1000, LOGIN_FAILED: 100, CHANGE_REFUSED: 100}
+BUDGETS = {LOGIN: 1000, MESSAGES_READ: 1000, LOGIN_FAILED: 100, CHANGE_REFUSED: 100}
 """Records of an event within `PERIOD_S`, of a user or an address. Each change that is carried out is recorded."""
 MOST_SOURCES = 50
 """Users and addresses with budgets of their own in a period; the others share one."""
@@ -166,6 +167,20 @@ class Audit:
 
     def changed(self, change: Change) -> None:
         """Record a change by management, or one that was refused."""
+        about, text = self._described(change)
+        if change.outcome == DONE:
+            self._record(CHANGE, logging.INFO, text, about)
+        else:
+            self._record(CHANGE_REFUSED, logging.WARNING, text, about)
+
+    def messages_read(self, read: Change) -> None:
+        """Record that messages on a queue were read by management, or that this was refused."""
+        if log.isEnabledFor(self._login_level):
+            about, text = self._described(read)
+            self._record(MESSAGES_READ, self._login_level, text, about)
+
+    def _described(self, change: Change) -> tuple[dict[str, Any], str]:
+        """Return the fields of a record, and its sentence."""
         fields = _fields(change)
         optional = {name: fields.pop(name) for name in ("messages", "closed", "reason")}
         about = {"user": "", "address": "", "container": ""} | fields
@@ -181,10 +196,7 @@ class Audit:
         text += "".join(f", {label} {count}" for label, count in counts.items() if count is not None)
         if change.reason:
             text += f" ({printable(about['reason'])})"
-        if change.outcome == DONE:
-            self._record(CHANGE, logging.INFO, text, about)
-        else:
-            self._record(CHANGE_REFUSED, logging.WARNING, text, about)
+        return about, text
 
     def close(self) -> None:
         """Report the records that are still suppressed, and stop suppressing records."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import secrets
 import threading
+import unicodedata
 from collections import OrderedDict
 from hmac import compare_digest, digest
 from typing import NamedTuple
 
 from scramp import ScramException, ScramMechanism
+from scramp.utils import saslprep
 
 ITERATIONS = 50_000
 FEWEST_ITERATIONS = 15_000
@@ -32,6 +34,17 @@ class Credentials(NamedTuple):
     stored_key: bytes
     server_key: bytes
     iterations: int
+
+
+def canonical_name(name: str) -> str:
+    """Return the spelling of a user's name that logins, rules and limits use: that of SASLprep (RFC 4013).
+
+    A name that SASLprep forbids, such as one with characters newer than Unicode 3.2, is only normalized.
+    """
+    try:
+        return str(saslprep(name))
+    except ScramException:
+        return unicodedata.normalize("NFKC", name)
 
 
 def make(password: str, iterations: int = ITERATIONS) -> Credentials:

@@ -39,8 +39,9 @@ class LoginTurns:
         ]
 
     def submit(
-        self, host: str, user: str, job: Job, wanted: Callable[[], bool], refused: Job, *, is_hash: bool = True
-    ) -> bool:
+        self, host: str, user: str, job: Job, wanted: Callable[[], bool], refused: Job, *, is_hash: bool = True,
+        may_delay: bool = True,
+    ) -> bool:  # fmt: skip
         """Have *job* done in its turn; return False if too many logins wait. *host*: the address without a port.
 
         *refused* is called if the login has to yield to others later; see `Clerk.submit`.
@@ -49,7 +50,7 @@ class LoginTurns:
         is_trusted = self._guesses.is_trusted(address, user)
         owner = f"{address} {user}" if is_trusted else address
         clerk = self._hashes if is_hash else self._lookups
-        delay_s = self._guesses.delay_s(address, user) if user else 0.0
+        delay_s = self._guesses.delay_s(address, user) if user and may_delay else 0.0
         return clerk.submit(owner, job, delay_s, is_trusted=is_trusted, is_wanted=wanted, refused=refused)
 
     def failed(self, host: str, user: str) -> None:

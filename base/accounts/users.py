@@ -16,7 +16,6 @@ import logging
 import os
 import secrets
 import threading
-import unicodedata
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +23,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import CairnError, MissingPath, unreadable
-from .credentials import FEWEST_ITERATIONS, FEWEST_SALT_BYTES, ITERATIONS, KEY_BYTES, MOST_ITERATIONS, Credentials
+from .credentials import (
+    FEWEST_ITERATIONS,
+    FEWEST_SALT_BYTES,
+    ITERATIONS,
+    KEY_BYTES,
+    MOST_ITERATIONS,
+    Credentials,
+    canonical_name,
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +68,8 @@ def invalid_name_reason(name: str) -> str:
         return f"a user's name has 1 to {MAX_NAME_BYTES} bytes"
     if not name.isprintable() or any(char in ": " for char in name) or name.startswith("#"):
         return "a user's name has no spaces, colons or control characters, and does not begin with '#'"
-    if unicodedata.normalize("NFKC", name) != name:
-        return "a user's name is in Unicode's normal form NFKC, as clients send it"
+    if canonical_name(name) != name:
+        return f"a user's name is in the form that SASLprep gives it, {canonical_name(name)!r}"
     if name == ANONYMOUS:
         return f"{ANONYMOUS!r} is reserved for anonymous clients"
     if name == EVERYBODY:
@@ -222,6 +229,12 @@ class UsersFile:
         """Return whether the users file, as last read, has a user *name*."""
         with self._lock:
             return name in self._users.accounts
+
+    def key_of(self, name: str) -> bytes:
+        """Return the stored key of *name* in the users file, as last read; empty for an unknown user."""
+        with self._lock:
+            kept = self._users.accounts.get(name)
+            return b"" if kept is None else kept.stored_key
 
     def read_again(self) -> Callable[[], None]:
         """Read the file; the returned function activates the result. Raises `CairnError` if the file is invalid."""

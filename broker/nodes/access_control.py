@@ -19,6 +19,7 @@ import re
 import tomllib
 from typing import Any, NamedTuple
 
+from ...base.accounts.credentials import canonical_name
 from ...base.accounts.users import ANONYMOUS, EVERYBODY
 from ...base.errors import CairnError, unreadable
 from ..users.quotas import Quotas, limits_of
@@ -99,6 +100,11 @@ class Access:
                 break
         shown = name if len(name) <= 80 else name[:80] + "..."
         return f"{called!r} may not {operation}" + (f" {shown!r}" if operation != CONNECT else "")
+
+    def allows_somewhere(self, user: str, operation: str) -> bool:
+        """Return whether a rule allows *operation* to *user* on some names; other rules may deny it on all of them."""
+        rules = (rule for rule in self._rules if rule.allowed and operation in rule.operations)
+        return any(EVERY in rule.who or (user or ANONYMOUS) in rule.who for rule in rules)
 
     def allows_on_all(self, user: str, operation: str) -> bool:
         """Return whether a rule of *user*, not one for all users, allows *operation* on every name."""
@@ -200,9 +206,9 @@ def _users(table: dict[str, Any], groups: dict[str, list[str]]) -> frozenset[str
     who: set[str] = set()
     for name in _strings(table.get("who")):
         if not name.startswith(_GROUP):
-            who.add(name)
+            who.add(canonical_name(name))
         elif name.removeprefix(_GROUP) in groups:
-            who.update(groups[name.removeprefix(_GROUP)])
+            who.update(map(canonical_name, groups[name.removeprefix(_GROUP)]))
         else:
             raise ValueError(f"there is no group {name.removeprefix(_GROUP)!r}")
     return frozenset(who)

@@ -49,6 +49,8 @@ class Resolver:
         """*auto_create*: patterns of names for which a durable queue is created on first use."""
         self.nodes = nodes
         self.access = access
+        self.reloads = 0
+        """The number of replacements of `access`."""
         """The access rules; None allows everything to all users."""
         self._users = users
         self._passthrough = passthrough

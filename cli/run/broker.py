@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 
@@ -62,9 +63,12 @@ broker = ConfiguredCommand(
 
 def _run(options: BrokerOptions, given: BrokerSettings, context: click.Context) -> None:
     web_console = None if given.http_port is None else ConsoleProcess(given, context)
+    if web_console is not None:
+        options = replace(options, router=replace(options.router, console_token=web_console.token))
     stop = _Stop()
     manager = service_manager(os.environ, os.getpid())
-    running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, partial(_reread, context, given))
+    reread = partial(_reread, context, given, web_console)
+    running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, reread)
     stop.started = True
     _announce_start(running, given)
     if FILE in context.meta:
@@ -111,7 +115,9 @@ def _announce_start(running: RunningBroker, given: BrokerSettings) -> None:
         announce("broker.exporting", f"exporting to {given.export_to}")
 
 
-def _reread(context: click.Context, begun_with: BrokerSettings) -> RunTimeOptions:
+def _reread(
+    context: click.Context, begun_with: BrokerSettings, web_console: ConsoleProcess | None
+) -> RunTimeOptions:
     """Return the options that a reload changes, from the same sources. Options that need a restart are only reported.
 
     Raises `CairnError`. Any thread.
@@ -127,6 +133,8 @@ def _reread(context: click.Context, begun_with: BrokerSettings) -> RunTimeOption
 
     def apply() -> None:
         set_level("debug" if now.verbose else now.log_level)
+        if web_console is not None:
+            web_console.reload()
         if pending:
             text = f"changed, and used from the next start on: {', '.join(pending)}"
             announce("broker.restart-needed", text, logging.WARNING)

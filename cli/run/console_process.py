@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import subprocess
 import sys
 import threading
@@ -22,6 +23,8 @@ from .settings import BrokerSettings
 
 log = logging.getLogger(__name__)
 
+RELOAD = "reload"
+"""The line on standard input that has the console read its certificate again."""
 END_S = 5.0
 FIRST_DELAY_S = 1.0
 MOST_DELAY_S = 60.0
@@ -47,6 +50,8 @@ class ConsoleProcess:
 
         assert given.http_port is not None
         self._sock = listening_socket(given.http_listen, given.http_port)
+        self.token = secrets.token_urlsafe(16)
+        """The secret by which the broker recognizes its console."""
         self.url = url_of(given.http_listen, self._sock, is_https=self._is_https)
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -56,6 +61,14 @@ class ConsoleProcess:
         options = json.dumps(self._options(running))
         self._process = self._begin(options)
         threading.Thread(target=self._watch, args=(options,), name="cairnmq-console", daemon=True).start()
+
+    def reload(self) -> None:
+        """Have the console read its certificate again. Any thread."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with suppress(OSError, ValueError):  # it has ended; the next one reads the file at its start
+                process.stdin.write(f"{RELOAD}\n")
+                process.stdin.flush()
 
     def stop(self) -> None:
         """End the process after its present requests, or by force after a time limit."""
@@ -69,6 +82,7 @@ class ConsoleProcess:
         return {
             "broker_host": _EVERYWHERE.get(given.listen, given.listen),
             "broker_port": running.port,
+            "broker_token": self.token,
             "host": given.http_listen,
             "port": self._sock.getsockname()[1],
             "host_names": list(given.http_host),

@@ -1,19 +1,43 @@
 """Questions to the broker about what the user of a session may do.
 
-The broker's rules decide. The console asks before it shows something that is not from the broker itself: histories,
-logs and options.
+The broker's rules decide, and are asked again while a stream or a question to the history lasts. The console asks
+before it shows something that is not from the broker itself: histories, logs and options.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from ...base.accounts.users import ANONYMOUS
 from ..session.errors import DENIED, ApiError
-from ..session.sessions import BrowserSession
+from ..session.sessions import CONFIRM_S, BrowserSession
 
-FRESH_S = 10.0
+FRESH_S = CONFIRM_S
 """Seconds that an answer of the broker is used."""
+
+
+Confirm = Callable[[BrowserSession], Awaitable[None]]
+"""`Sessions.confirm`."""
+
+
+async def while_allowed(check: Callable[[], Awaitable[None]], begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Return the result of the coroutine of *begin*, which is cancelled if *check* raises `ApiError`.
+
+    *check* is called before it, again every `FRESH_S`, and before the result is returned.
+    """
+    await check()
+    work = asyncio.create_task(begin())
+    try:
+        while not work.done():
+            await asyncio.wait((work,), timeout=FRESH_S)
+            await check()
+        return work.result()
+    finally:
+        work.cancel()
+        await asyncio.wait((work,))
 
 
 async def denial(session: BrowserSession, operation: str, name: str) -> str:
@@ -38,6 +62,12 @@ async def may_manage(session: BrowserSession) -> bool:
         return not await denial(session, "manage", "")
     except ApiError:
         return False
+
+
+async def require_browser(session: BrowserSession) -> None:
+    """Raises `ApiError` unless the rules let the user browse some queue."""
+    if not session.rights.may_browse:
+        raise ApiError(403, DENIED, f"{session.user or ANONYMOUS!r} may not browse any queue")
 
 
 async def require_manager(session: BrowserSession) -> None:

@@ -7,31 +7,43 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ...base.texts import counted
+from ..history.lifetimes import MOST_LIVES, MOST_READ_LIVES
 from ..history.readers import HistoryReaders
-from ..session.errors import DENIED, INVALID, ApiError
-from .access import denial, may_manage, require, require_manager
+from ..session.errors import INVALID, NOT_FOUND, ApiError
+from .access import Confirm, denial, may_manage, require, require_browser, require_manager, while_allowed
 from .endpoint import ApiCall, Endpoint, Field
 from .history_schemas import CONTENTS, DIFFERENCE, TRACE
 from .lists import forget_rows
 
 log = logging.getLogger(__name__)
 
+Check = Callable[[], Awaitable[None]]
 MOST_REPLAYED = 50_000
 POINT = "An LSN, a time like 2026-05-17T12:30:00Z, an age like 10m, or `end`."
+NOTHING: dict[str, Any] = {
+    "first_lsn": 0, "last_lsn": 0, "first_time": None, "last_time": None, "complete_from": None, "remarks": [],
+}  # fmt: skip
+"""The range of a user who may not browse any queue: others' messages move the ends of the log."""
 QUEUE = Field("string", "Only this queue; required unless the user may manage the broker.", default="")
 
 
 class HistoryApi:
     """The endpoints that read the files of the store."""
 
-    def __init__(self, readers: HistoryReaders) -> None:
+    def __init__(self, readers: HistoryReaders, confirm: Confirm) -> None:
+        """*confirm*: see `Sessions.confirm`."""
         self._readers = readers
+        self._confirm = confirm
 
     async def range(self, call: ApiCall) -> Any:
-        return await self._readers.ask(call.session.user, "range")
+        if not call.session.rights.may_browse:
+            return NOTHING
+        return await self._asked(call, lambda: require_browser(call.session), "range")
 
     async def progress(self, call: ApiCall) -> Any:
         """Return the progress of the question of the user that is read."""
@@ -39,27 +51,40 @@ class HistoryApi:
         return {"running": None if running is None else vars(running)}
 
     async def contents(self, call: ApiCall) -> Any:
-        await _check(call)
-        return await self._readers.ask(call.session.user, "contents", **call.query)
+        return await self._asked(call, lambda: _check(call), "contents", **call.query)
 
     async def difference(self, call: ApiCall) -> Any:
-        await _check(call)
-        return await self._readers.ask(call.session.user, "difference", **call.query)
+        return await self._asked(call, lambda: _check(call), "difference", **call.query)
 
     async def trace(self, call: ApiCall) -> Any:
-        if call.query["queue"]:
-            await require(call.session, "browse", call.query["queue"])
-        found = await self._readers.ask(call.session.user, "trace", **call.query)
+        """Return the lifetimes of messages, as if those on other queues than the user may browse did not exist."""
+
+        async def check() -> None:
+            if call.query["queue"]:
+                await require(call.session, "browse", call.query["queue"])
+
         is_manager = await may_manage(call.session)
+        if not is_manager and not call.session.rights.may_browse:
+            found: Any = {"messages": [], "found": 0, "remarks": []}
+        else:
+            most = MOST_LIVES if is_manager else MOST_READ_LIVES
+            try:
+                found = await self._asked(call, check, "trace", **call.query, most_lives=most)
+            except ApiError as error:
+                if is_manager or not call.query["id"] or error.status not in (404, 409):
+                    raise
+                found = {"messages": [], "found": 0, "remarks": []}
         if not is_manager:
-            for life in found["messages"]:
-                if text := await _denial(call, life):
-                    raise ApiError(403, DENIED, text)
+            parts = [part for life in found["messages"] if (part := await _visible(call, life))]
+            found["messages"] = parts[:MOST_LIVES]
+            found["found"] = len(found["messages"])
+            if call.query["id"] and not found["messages"]:
+                raise ApiError(404, NOT_FOUND, f"no message {call.query['id']} is known on a queue that you may browse")
         if self._readers.others:
-            await self._continue_elsewhere(call, found, is_manager=is_manager)
+            await self._continue_elsewhere(call, check, found, is_manager=is_manager)
         return found
 
-    async def _continue_elsewhere(self, call: ApiCall, found: Any, *, is_manager: bool) -> None:
+    async def _continue_elsewhere(self, call: ApiCall, check: Check, found: Any, *, is_manager: bool) -> None:
         """Add the lifetimes that messages have in the stores of other brokers.
 
         Only the messages of administrators may be unknown to this broker. The access rules of this broker decide about
@@ -72,16 +97,17 @@ class HistoryApi:
             correlation_id = call.query["correlation_id"]
         if not names and not correlation_id:
             return
-        others = await self._readers.ask(
-            call.session.user, "trace elsewhere", others=self._readers.others, message_ids=sorted(names),
+        others = await self._asked(
+            call, check, "trace elsewhere", others=self._readers.others, message_ids=sorted(names),
             correlation_id=correlation_id,
         )  # fmt: skip
         hidden: Counter[str] = Counter()
         for life in others["messages"]:
-            if not is_manager and await _denial(call, life):
+            part = life if is_manager else await _visible(call, life)
+            if part is None:
                 hidden[life["store"]] += 1
             else:
-                found["messages"].append(life)
+                found["messages"].append(part)
         found["found"] += others["found"] - hidden.total()
         found["remarks"] += others["remarks"]
         found["remarks"] += [
@@ -90,23 +116,41 @@ class HistoryApi:
         ]
 
     async def journal(self, call: ApiCall) -> Any:
-        await require_manager(call.session)
-        return await self._readers.ask(call.session.user, "journal")
+        return await self._asked(call, lambda: require_manager(call.session), "journal")
 
     async def replay(self, call: ApiCall) -> Any:
-        if not call.body["target"]:  # a reader without a target sends messages to the queues that they came from
-            raise ApiError(400, INVALID, "target: an address is expected", field="target")
-        await require(call.session, "browse", call.body["queue"])
-        login = call.session.quick.login._asdict()
-        found = await self._readers.ask(call.session.user, "replay", **call.body, login=login)
-        forget_rows(call.session, "queue")
         asked = call.body
+        if not asked["target"]:  # a reader without a target sends messages to the queues that they came from
+            raise ApiError(400, INVALID, "target: an address is expected", field="target")
+
+        async def check() -> None:
+            await require(call.session, "browse", asked["queue"])
+
+        login = call.session.quick.login._asdict()
+        found = await self._asked(call, check, "replay", **asked, login=login)
+        forget_rows(call.session, "queue")
+        await _record(call, "REPLAY", {"messages": found["sent"]})
         log.info(
             "replay for user %r: messages %s to %s of queue %r to %r: %d accepted, %d refused",
             call.session.user, asked["from"], asked["to"], asked["queue"], asked["target"], found["sent"],
             found["refused"], extra={"event": "console.replayed"},
         )  # fmt: skip
         return found
+
+    async def _asked(self, call: ApiCall, check: Check, question: str, **asked: Any) -> Any:
+        """Return the answer, as long as the account and *check* allow it; the audit trail has questions on messages."""
+        session = call.session
+
+        async def confirm() -> None:
+            await self._confirm(session)
+            await check()
+
+        async def answer() -> Any:
+            if question not in ("range", "journal"):
+                await _record(call, "REPLAY" if question == "replay" else "HISTORY")
+            return await self._readers.ask(session.user, question, is_manager=session.rights.is_manager, **asked)
+
+        return await while_allowed(confirm, answer)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (
@@ -163,15 +207,34 @@ class HistoryApi:
         )  # fmt: skip
 
 
-async def _denial(call: ApiCall, life: Any) -> str:
-    """Return why the user may not see a lifetime; empty if it is allowed. One without a queue is for administrators."""
-    queues = sorted({event["queue"] for event in life["events"]} - {None})
-    if not queues:
-        return await denial(call.session, "manage", "")
-    for queue in queues:
-        if text := await denial(call.session, "browse", queue):
-            return text
-    return ""
+async def _record(call: ApiCall, action: str, more: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Have the audit trail of the broker record a read of the history of a queue, or of all."""
+    queue = (call.body or call.query).get("queue") or "*"
+    await call.session.quick.ask("AUDIT", "queue", queue, {"action": action, **more})
+
+
+async def _visible(call: ApiCall, life: Any) -> Any:
+    """Return the part of a lifetime on queues that the user may browse; None without one."""
+    queues = {event["queue"] for event in life["events"]}.union(*life["on"].values()) - {None}
+    seen = {queue for queue in queues if not await denial(call.session, "browse", queue)}
+    ids = {event["message_id"] for event in life["events"] if event["queue"] in seen}
+    if not ids:
+        return None
+
+    def is_seen(event: Any) -> bool:
+        if event["queue"] is not None:
+            return event["queue"] in seen
+        return event["message_id"] in ids and event["kind"] != "acquired" and _copy_of(event) in (None, *ids)
+
+    on = {key: [queue for queue in names if queue in seen] for key, names in life["on"].items() if int(key) in ids}
+    message = {**life["message"], "ids": [one for one in life["message"]["ids"] if one in ids]}
+    events = [event for event in life["events"] if is_seen(event)]
+    return {**life, "message": message, "on": {key: names for key, names in on.items() if names}, "events": events}
+
+
+def _copy_of(event: Any) -> int | None:
+    """Return the ID of the copy that an event is about."""
+    return int(event["more"]["to"]) if event["kind"] == "copied" else None
 
 
 async def _check(call: ApiCall) -> None:

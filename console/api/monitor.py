@@ -21,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from ...amqp.client.plain_values import plain
 from ..session.errors import LIMIT, ApiError
-from ..session.sessions import BrowserSession
+from ..session.sessions import KEPT_FOR_MANAGERS, BrowserSession
+from .access import Confirm
 from .endpoint import ApiCall, Endpoint, Field
 from .logs import LogTail
 from .sync_latency import SyncLatency
@@ -136,17 +137,17 @@ async def queue_rates(call: ApiCall) -> Any:
 class EventStreams:
     """The stream of events of each open page."""
 
-    def __init__(self, logs: LogTail, is_open: Callable[[BrowserSession], bool]) -> None:
-        """*is_open* returns whether a session still exists; a stream ends with its session."""
+    def __init__(self, logs: LogTail, confirm: Confirm) -> None:
+        """*confirm*: see `Sessions.confirm`; a stream ends with its session."""
         self._logs = logs
-        self._is_open = is_open
+        self._confirm = confirm
         self._count = 0
 
     async def open(self, call: ApiCall) -> Any:
         session = call.session
         if session.streams >= MOST_STREAMS:
             raise ApiError(429, LIMIT, f"this session has {MOST_STREAMS} streams of events; close one of them", 30)
-        if self._count >= MOST_STREAMS_OF_ALL:
+        if self._count >= MOST_STREAMS_OF_ALL + (KEPT_FOR_MANAGERS if session.rights.is_manager else 0):
             raise ApiError(429, LIMIT, f"the console has {MOST_STREAMS_OF_ALL} streams of events; try again later", 30)
         self._note(session, 1)
         return _EventResponse(self._events(session), partial(self._note, session, -1))
@@ -158,15 +159,15 @@ class EventStreams:
     async def _events(self, session: BrowserSession) -> AsyncIterator[bytes]:
         monitor = monitor_of(session)
         log_at = self._logs.end()
-        may_read_logs = await self._logs.may_read(session)
         yield b"retry: 3000\n\n"
-        while self._is_open(session):
+        while not session.is_closed:
             try:
+                await self._confirm(session)
                 found = await monitor.overview(session)
                 yield _event("overview", {**found, "samples": list(monitor.samples)[-1:]})
             except ApiError as error:
                 yield _event("unavailable", {"text": error.text})
-            if may_read_logs:
+            if not session.is_closed and await self._logs.may_read(session):
                 lines, log_at = await asyncio.to_thread(self._logs.after, log_at)
                 if lines:
                     yield _event("log", {"items": lines})

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..history.readers import HistoryReaders
 from ..session.options import ConsoleOptions
-from ..session.sessions import BrowserSession
+from .access import Confirm
 from .clients import CLIENT_ENDPOINTS
 from .endpoint import Endpoint
 from .exchanges import EXCHANGE_ENDPOINTS
@@ -18,11 +16,12 @@ from .queues import QUEUE_ENDPOINTS
 from .users import USER_ENDPOINTS
 
 
-def all_endpoints(options: ConsoleOptions, is_open: Callable[[BrowserSession], bool]) -> tuple[Endpoint, ...]:
-    """Return all endpoints. *is_open*: see `EventStreams`."""
+def all_endpoints(options: ConsoleOptions, confirm: Confirm) -> tuple[Endpoint, ...]:
+    """Return all endpoints. *confirm*: see `Sessions.confirm`."""
     logs = LogTail(options.log_file)
-    streams = EventStreams(logs, is_open)
-    history = HistoryApi(HistoryReaders(options.store_dir, options.archive_dir, options.also, url=options.broker_url))
+    streams = EventStreams(logs, confirm)
+    readers = HistoryReaders(options.store_dir, options.archive_dir, options.also, url=options.broker_url)
+    history = HistoryApi(readers, confirm)
     return (
         *MONITOR_ENDPOINTS,
         Endpoint(

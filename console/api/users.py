@@ -84,6 +84,7 @@ async def change_password(call: ApiCall) -> None:
     await _change(call, "UPDATE", call.name, await _verified(call.body["password"]))
     if call.name == call.session.user:
         call.session.use_password(call.body["password"])
+        await call.session.close()  # the broker closes connections that logged in with the old one
 
 
 async def remove_user(call: ApiCall) -> Any:

@@ -23,7 +23,8 @@ def trace(asked: Asked) -> Any:
     with HistoryView(paths_of(asked)) as past:
         wanted = queues_named(past, asked["queue"])
         ids = _messages(past, asked)
-        return {"messages": _lives(past, ids, wanted), "found": len(ids), "remarks": past.all_remarks()}
+        lives = _lives(past, ids, wanted, most=asked.get("most_lives", MOST_LIVES))
+        return {"messages": lives, "found": len(ids), "remarks": past.all_remarks()}
 
 
 def trace_elsewhere(asked: Asked) -> Any:
@@ -52,13 +53,16 @@ def trace_elsewhere(asked: Asked) -> Any:
     return {"messages": lives, "found": count, "remarks": remarks}
 
 
-def _lives(past: HistoryView, ids: Iterable[int], wanted: Callable[[int], bool], store: str | None = None) -> list[Any]:
+def _lives(
+    past: HistoryView, ids: Iterable[int], wanted: Callable[[int], bool], store: str | None = None,
+    *, most: int = MOST_LIVES,
+) -> list[Any]:  # fmt: skip
     """Return the lifetimes of messages that were on a *wanted* queue; *store*: the label of another broker's store."""
     lives: list[Any] = []
     done: set[int] = set()
     read = 0
     for message_id in ids:
-        if message_id not in done and len(lives) < MOST_LIVES and read < MOST_READ_LIVES:
+        if message_id not in done and len(lives) < most and read < MOST_READ_LIVES:
             life = lifetime_of(past.history, message_id, report_progress)
             done.update(life.message_ids)
             read += 1

@@ -1,4 +1,7 @@
-"""Processes that read the history of the store: at most `MOST_READERS` at a time, each with a time limit."""
+"""Processes that read the history of the store, at most `MOST_READERS` at a time, each with a time limit.
+
+Questions of users whom the broker reserves connections for (managers) are next, however many others wait.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class HistoryReaders:
         self.running: dict[str | None, Progress] = {}
         """The questions that are read, by user."""
 
-    async def ask(self, user: str | None, question: str, **asked: Any) -> Any:
+    async def ask(self, user: str | None, question: str, *, is_manager: bool = False, **asked: Any) -> Any:
         """Return the answer. Raises `ApiError`."""
         if self._store_dir is None:
             text = "this console has no store directory; history requires --store-dir on the host of the broker"
@@ -68,7 +71,7 @@ class HistoryReaders:
         places["url"] = self._url
         room = self._rooms.setdefault(user, Room(1, MOST_WAITING_OF_USER, _too_many_of_user))
         try:
-            async with room.turn(), self._room.turn():
+            async with room.turn(), self._room.turn(is_preferred=is_manager):
                 progress = self.running[user] = Progress(question)
                 try:
                     return await _answer(json.dumps({"question": question, **places, **asked}).encode(), progress)

@@ -4,6 +4,7 @@
 |---|---|---|
 | host | a `Host` that names neither this host nor an IP address: DNS rebinding | 421 |
 | origin | a change whose `Origin` or `Sec-Fetch-Site` is another site's | 403 |
+| body | two lengths, `Content-Length` and `Transfer-Encoding`: request smuggling | 400 |
 | body | more than `MOST_BODY_BYTES`; for a login, which needs no session, more than `MOST_SMALL_BYTES` | 413 |
 | body | not complete after `BODY_S` | 408 |
 | body | beyond its first `MOST_SMALL_BYTES`, if those of all requests have `MOST_SHARED_BYTES` | 503 |
@@ -23,6 +24,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..session.sessions import Peer
 
 API = "/api/"
 LOGIN = "/api/v1/session"
@@ -114,6 +117,8 @@ class _Guarded:
         self._until_s = asyncio.get_running_loop().time() + BODY_S
 
     def check_length(self, headers: dict[str | bytes, str]) -> None:
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            raise Refused(400, "cairnmq:request-refused", "Content-Length and Transfer-Encoding exclude each other")
         length = headers.get(b"content-length", "0")
         if not length.isdecimal() or int(length) > self._most_bytes:
             raise self._too_large()
@@ -192,7 +197,7 @@ def own_names(host: str, more: Iterable[str]) -> Iterable[str]:
     return {"localhost", host, socket.gethostname(), *more}
 
 
-def client_of(scope: Any) -> str:
+def client_of(scope: Any) -> Peer:
     """Return the address of the client."""
     client = scope.get("client")
-    return str(client[0]) if client else "unknown"
+    return Peer(str(client[0]), int(client[1])) if client else Peer("unknown")

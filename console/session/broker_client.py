@@ -44,6 +44,11 @@ class BrokerClient:
         self._used_s = 0.0
         self._idle_s = idle_s
 
+    @property
+    def is_connected(self) -> bool:
+        """Return whether a connection was made, and was not found to be lost."""
+        return self._management is not None
+
     def use_password(self, password: str) -> None:
         """Log in with *password* when the connection is made again."""
         self.login = self.login._replace(password=password)
@@ -124,7 +129,7 @@ class BrokerClient:
                 raise ApiError(400, INVALID, str(error)) from error
             except BrokerError as error:
                 await self._run(self._drop)
-                if not had_connection and isinstance(error, LoginRefused):
+                if not had_connection and (isinstance(error, LoginRefused) or is_denial(error)):
                     text = f"the broker refuses the login of this session: {error}"
                     raise ApiError(401, LOGIN_REQUIRED, text) from error
                 if not had_connection:
@@ -174,6 +179,11 @@ class BrokerClient:
         self._loop = self._management = self._relay = None
         if wire is not None:
             wire.cut()
+
+
+def is_denial(error: BrokerError) -> bool:
+    """Return whether the access rules deny the connection, or the use of management."""
+    return "unauthorized-access" in str(error)
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:

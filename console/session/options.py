@@ -27,6 +27,8 @@ class ConsoleOptions(NamedTuple):
     log_file: str | None = None
     """The log file of the broker, for the log page."""
     session_idle_s: float = 1800.0
+    broker_token: str = ""
+    """The secret that proves to the broker that this is its own console; empty for another console."""
     configuration: tuple[Any, ...] = ()
     """The options of the broker with their values and sources, as maps."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -10,37 +11,60 @@ from .errors import ApiError
 
 
 class Room:
-    """*places* requests at a time, and at most *most_waiting* that wait. Event loop only."""
+    """*places* requests at a time, and at most *most_waiting* that wait. Event loop only.
+
+    Preferred requests are next, and as many of them may wait besides.
+    """
 
     def __init__(self, places: int, most_waiting: int, refusal: Callable[[], ApiError]) -> None:
         """*refusal* returns the error for a request that may not wait."""
-        self._places = asyncio.Semaphore(places)
+        self._free = places
+        self._used = 0
         self._most_waiting = most_waiting
         self._refusal = refusal
-        self._waiting = 0
-        self._used = 0
+        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
+        """The requests that wait, preferred ones first."""
 
     @property
     def is_empty(self) -> bool:
         """Return whether no request runs or waits."""
-        return not self._used and not self._waiting
+        return not self._used and not any(self._waiting.values())
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self, *, is_preferred: bool = False) -> AsyncIterator[None]:
         """Wait for a place, and keep it. Raises `ApiError` if too many wait."""
-        if self._places.locked() and self._waiting >= self._most_waiting:
-            raise self._refusal()
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
+        if not self._free:
+            await self._wait(self._waiting[is_preferred])
+        else:
+            self._free -= 1
         self._used += 1
         try:
             yield
         finally:
             self._used -= 1
-            self._places.release()
+            self._leave()
+
+    async def _wait(self, waiting: deque[asyncio.Future[None]]) -> None:
+        if len(waiting) >= self._most_waiting:
+            raise self._refusal()
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(entered)
+        try:
+            await entered
+        except asyncio.CancelledError:
+            if entered.cancelled():
+                waiting.remove(entered)
+            else:
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Give the place to the next request."""
+        waiting = self._waiting[True] or self._waiting[False]
+        if waiting:
+            waiting.popleft().set_result(None)
+        else:
+            self._free += 1
 
 
 class TimeBudget:

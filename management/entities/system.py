@@ -82,7 +82,8 @@ class BrokerType(One):
                     "ACCESS", ("user", "on"),
                     "Returns the `operations` of the access rules, each with `allowed` and the `reason` of a denial, "
                     "for the caller, or another `user`, which requires the right to manage the broker. `on` is a name; "
-                    "by default, an operation is allowed if it is on every name.",
+                    "by default, an operation is allowed if it is on every name. `manager`: connections are reserved "
+                    "for the user; `browses`: a rule lets the user browse; `reloads`: of the rules since the start.",
                     self._access,
                 ),
                 *(() if reload is None else (Operation("RELOAD", ("dry-run",), meaning, self._do_reload),)),
@@ -98,7 +99,7 @@ class BrokerType(One):
         is_pattern = "on" not in asked
         denials = {name: call.denial_reason(name, on, pattern=is_pattern, user=user) for name in OPERATIONS}
         rows = [{"operation": name, "allowed": not reason, "reason": reason} for name, reason in denials.items()]
-        call.answer({"user": user, "on": on, "operations": rows})
+        call.answer({"user": user, "on": on, "operations": rows, **call.rights_of(user)})
 
     def _do_reload(self, call: Call) -> None:
         call.check(MANAGE, "")

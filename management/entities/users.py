@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...base.accounts import users as users_file
 from ...base.accounts.credentials import Credentials
+from ...base.callbacks import ignore
 from ...broker.nodes.access_control import CONFIGURE, MANAGE
 from ...broker.users.user_accounts import UserAccounts
 from ..protocol.call import Call
@@ -81,7 +82,8 @@ class UserType(Named):
         return (
             Operation("CREATE", ("verifier",), f"Adds an account; {verifier}.", partial(self._create, accounts)),
             Operation(
-                "UPDATE", ("verifier",), f"Changes the password of an account; {verifier}.",
+                "UPDATE", ("verifier",), f"Changes the password of an account; {verifier}. Closes connections that "
+                "logged in with another one.",
                 partial(self._update, accounts),
             ),
             Operation(
@@ -114,7 +116,15 @@ class UserType(Named):
             _known(found, name)
             found[name] = verifier
 
-        accounts.change(edit, call.then_answer())
+        def done(error: Exception | None) -> None:
+            if name == call.link.attach.user:  # its own connection is closed, too
+                call.then_answer()(error)
+                if error is None and self._reload is not None:
+                    self._reload(ignore, False)
+            else:
+                self._closing(call, error, "the password was changed")
+
+        accounts.change(edit, call.then(done))
 
     def _delete(self, accounts: AccountsPort, call: Call) -> None:
         _check(accounts, call)
@@ -127,19 +137,21 @@ class UserType(Named):
             _known(found, name)
             del found[name]
 
+        accounts.change(edit, call.then(lambda error: self._closing(call, error, "the account was removed")))
+
+    def _closing(self, call: Call, error: Exception | None, change: str) -> None:
+        """Close the connections that the account may not have any more after a *change*, and answer."""
+
         def reloaded(found: Reloaded | Exception) -> None:
             if isinstance(found, Exception):
-                raise Refusal(CONFLICT, f"the account was removed, but its connections are open: {found}")
+                raise Refusal(CONFLICT, f"{change}, but its connections are open: {found}")
             call.closed = found.closed
             call.answer({"closed": found.closed})
 
-        def done(error: Exception | None) -> None:
-            if error is not None or self._reload is None:
-                call.then_answer()(error)
-            else:
-                self._reload(call.then(reloaded), False)
-
-        accounts.change(edit, call.then(done))
+        if error is not None or self._reload is None:
+            call.then_answer()(error)
+        else:
+            self._reload(call.then(reloaded), False)
 
     def _list(self, accounts: AccountsPort, call: Call) -> None:
         _check(accounts, call)

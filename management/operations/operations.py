@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 16
 MOST_BYTES = 4 << 20
 """The number of bytes after which an answer ends: its `count` shows where to continue."""
 NOT_HERE = ("REGISTER", "DEREGISTER")
-READING = ("READ", "SAMPLES", "PEEK", "ROUTE", "ACCESS", "ACCOUNTS")
+READING = ("READ", "SAMPLES", "PEEK", "ROUTE", "ACCESS", "ACCOUNTS", "AUDIT")
 """Operations of types that change nothing."""
 
 
@@ -62,6 +62,7 @@ class NodeOperations:
             reason = f"there is no {shown(request.operation)} of a {request.type}; GET-OPERATIONS lists operations"
             raise Refusal(NOT_IMPLEMENTED, reason)
         call.is_change = operation.name not in READING
+        call.reads_messages = operation.name == "PEEK"
         call.arguments = operation.arguments
         operation.do(call)
 

@@ -21,6 +21,7 @@ from ...base.errors import (
     UnknownTransaction,
 )
 from ...broker.kernel.connections import ClientLink, Connections
+from ...broker.nodes.access_control import BROWSE
 from ...broker.nodes.addresses import parse as parse_address
 from ...broker.nodes.resolver import Resolver
 from .request import (
@@ -79,7 +80,11 @@ class Call:
         self.arguments: tuple[str, ...] = ()
         """The arguments of the operation."""
         self.is_change = False
-        """The audit trail records it when it is answered."""
+        """The audit trail records it as a change when it is answered."""
+        self.reads_messages = False
+        """The audit trail records it as a read of messages."""
+        self.recorded_as = ""
+        """The operation in the audit trail, if it is not that of the request."""
         self.subject = ""
         """The subject of the call, if the name in the request does not state it."""
         self.messages: int | None = None
@@ -153,6 +158,12 @@ class Call:
         user = self.link.attach.user if user is None else user
         return self._services.denial_reason(user, operation, name, pattern=pattern)
 
+    def rights_of(self, user: str) -> dict[str, Any]:
+        """Return the rights of *user* besides single operations, and the number of reloads of the rules."""
+        resolver = self._services.resolver
+        browses = resolver.access is None or resolver.access.allows_somewhere(user, BROWSE)
+        return {"manager": resolver.is_manager(user), "browses": browses, "reloads": resolver.reloads}
+
     def answer(self, body: Any = None, status: int = 0) -> None:
         """Answer with a value; without one the response has no content."""
         self.answer_encoded(encode.value({} if body is None else body), status or (NO_CONTENT if body is None else OK))
@@ -175,10 +186,12 @@ class Call:
         done, self._done = self._done, _answered_before
         done()
         if self.is_change:
-            self._record(status, text)
+            self._services.audit.changed(self._change(status, text))
+        elif self.reads_messages:
+            self._services.audit.messages_read(self._change(status, text))
         self._reply(response(status, text, body, self._asked.reply_to, self._asked))
 
-    def _record(self, status: int, text: str) -> None:
+    def _change(self, status: int, text: str) -> Change:
         request, end = self.request, self.link.connection.end
         outcome, reason = DONE, ""
         if status >= BAD_REQUEST:
@@ -186,8 +199,9 @@ class Call:
         name = self.subject or request.name
         counts = (self.messages, self.closed) if outcome in (DONE, FAILED) else (None, None)
         attach = self.link.attach
-        change = (attach.user, end.name, request.operation, request.type, name, outcome, status, reason, *counts)
-        self._services.audit.changed(Change(*change, container=attach.container))
+        operation = self.recorded_as or request.operation
+        fields = (attach.user, end.name, operation, request.type, name, outcome, status, reason, *counts)
+        return Change(*fields, container=attach.container)
 
 
 _STATUSES = {DiskFull: FULL, UnknownTransaction: NOT_FOUND, BadXid: BAD_REQUEST, CairnError: CONFLICT}

@@ -18,7 +18,10 @@ from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol, Uint
 from ...amqp.links.events import CAPABILITIES
 from ...amqp.links.values import Error
+from ...amqp.sasl.server import CONSOLE
 
+CONSOLE_PREFIX = f"{CONSOLE}@"
+"""The begin of the AMQP container IDs of the broker's own web console; the address of the browser follows."""
 SOLE_CONNECTION = "sole-connection-for-container"
 """The capability that a client desires to have no second connection of its AMQP container ID; offered if supported."""
 DETECTION_POLICY = Symbol("sole-connection-detection-policy")
@@ -99,9 +102,13 @@ class Admission:
         return self._announced[secure].elsewhere
 
     def admit(
-        self, connection: object, user: str, container: str, desired: tuple[str, ...], *, secure: bool = False
-    ) -> OpenAnswer:
+        self, connection: object, user: str, container: str, desired: tuple[str, ...], *, secure: bool = False,
+        is_console: bool = False,
+    ) -> OpenAnswer:  # fmt: skip
         """Admit *connection* of *user*, with TLS if *secure*; it has that ID and desires these capabilities."""
+        if container.startswith(CONSOLE_PREFIX) and not is_console:
+            text = f"container IDs that begin with {CONSOLE_PREFIX!r} are reserved for the web console; use another"
+            return self.refuse("amqp:invalid-field", text, {Symbol("invalid-field"): Symbol("container-id")})
         if self._redirect_to is not None:
             host, port = self._redirect_to
             return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", _place(host, port))

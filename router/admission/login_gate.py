@@ -59,13 +59,18 @@ class LoginGate:
         """Return the login part of a new connection."""
         return ServerHandshake(self._login, secure=secure, certified=certified)
 
-    def check(self, check: Check, peer: str, wanted: Callable[[], bool], then: Callable[[Any], None]) -> bool:
+    def check(
+        self, check: Check, peer: str, wanted: Callable[[], bool], then: Callable[[Any], None], origin: str = ""
+    ) -> bool:
         """Run *check* on its thread, and *then* on the core with the result. Return False if too many logins wait.
 
-        *peer*: host and port of the client. *then* gets `BUSY` if the login has to yield to others later.
+        *peer*: host and port of the client. *origin*: those of the browser if the client is the broker's web console,
+        which has delayed the login itself. *then* gets `BUSY` if the login has to yield to others later.
         """
         run, refused = partial(self._run, check, wanted, then), partial(self._post, then, BUSY)
-        return self._turns.submit(_host_of(peer), check.user, run, wanted, refused, is_hash=check.is_hash)
+        return self._turns.submit(
+            _host_of(origin or peer), check.user, run, wanted, refused, is_hash=check.is_hash, may_delay=not origin
+        )
 
     def _run(self, check: Check, wanted: Callable[[], bool], then: Callable[[Any], None]) -> None:
         found = None

@@ -127,6 +127,8 @@ class Terminal:
         """The reason why the connection ended, if any."""
         self.user = ""
         """The user that the client has logged in as."""
+        self.stored_key = b""
+        self._origin = ""
         self._mechanism = ""
         self._counted = False
         self._prelude = b""  # output of the front, to be sent before that of the engine
@@ -177,9 +179,11 @@ class Terminal:
     def _go_in(self, front: Handshake, answer: bytes, rest: bytes, waiting: object) -> None:
         """Continue the front after a check; *waiting*: the check that was pending."""
         self._prelude += answer
+        if isinstance(front, ServerHandshake):
+            self._origin = front.origin
         check = front.check
         has_time = check is None or check is waiting or self._gate.check(
-            check, self.name, lambda: not self.closed, partial(self.note, self._checked)
+            check, self.name, lambda: not self.closed, partial(self.note, self._checked), self._origin
         )  # fmt: skip
         if not has_time:
             self._prelude += front.busy()
@@ -194,7 +198,7 @@ class Terminal:
             self._front = None
             self.user = front.user
             if isinstance(front, ServerHandshake):
-                self._mechanism = front.mechanism
+                self._mechanism, self.stored_key = front.mechanism, front.stored_key
             self._begin_amqp()
             self._digest(rest)
 
@@ -432,18 +436,21 @@ class Terminal:
             answer = self._admission.refuse(condition, denial)
         else:
             answer = self._admission.admit(
-                self, self.user, self.endpoints.container, self.endpoints.desired, secure=self._secure
+                self, self.user, self.endpoints.container, self.endpoints.desired, secure=self._secure,
+                is_console=bool(self._origin),
             )
         self.endpoints.open(answer.capabilities, answer.properties)
         if answer.error is not None:
             if denial:
-                self._gate.login_failed(LoginFailure(self.name, self.user, self._mechanism, reason, denial))
+                address = self._origin or self.name
+                self._gate.login_failed(LoginFailure(address, self.user, self._mechanism, reason, denial))
             else:
                 log.info("%s: refused: %s", self.name, answer.error.description, extra=self._about)
             self.endpoints.close(*answer.error)
             self.give_up()
         else:
-            self._gate.logged_in(Login(self.name, self.user, self._mechanism, self.endpoints.container))
+            address = self._origin or self.name
+            self._gate.logged_in(Login(address, self.user, self._mechanism, self.endpoints.container))
             self.core.post(self._drivers.connection_opened, self)
 
     def _note_given_back(self, link: Link) -> None:

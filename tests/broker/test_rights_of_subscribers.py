@@ -36,7 +36,7 @@ FAR = {
 class Client:
     name = certified = user = ""
     container = "me"
-    certificate = b""
+    certificate = stored_key = b""
 
     def idle_s(self) -> float | None: ...
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cairnmq.console.api.openapi import description
-from cairnmq.console.api.table import all_endpoints
-from cairnmq.console.app import LOGIN
+from cairnmq.console.app import LOGIN, Console
 from cairnmq.console.session.options import ConsoleOptions
 
 PAGE = Path(__file__).parents[2] / "docs/reference/http-api.md"
@@ -15,7 +14,7 @@ BEGIN, END = "<!-- endpoints: python -m tests.console.http_page -->\n", "<!-- en
 
 def table() -> str:
     """Return the rows of all endpoints."""
-    found = description(all_endpoints(ConsoleOptions(), lambda session: True), LOGIN)
+    found = description(Console(ConsoleOptions()).endpoints, LOGIN)
     rows = ["| method | path | purpose | parameters |", "|---|---|---|---|"]
     for path, operations in found["paths"].items():
         for method, operation in operations.items():

@@ -130,7 +130,7 @@ def peak_of(process: BrokerProcess, clients: list[ApiClient], *paths: str) -> Pe
 
 def test_reader_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "store", 1 << 20)
-    asked = {"from": "0", "to": "end", "queue": "orders"}
+    asked: dict[str, Any] = {"from": "0", "to": "end", "queue": "orders"}
 
     def ask(most_bytes: int) -> Any:
         return asyncio.run(

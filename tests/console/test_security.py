@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cairnmq.base.accounts.guesses import FREE_FAILURES
 from tests.harness.console.browser import ApiClient
 from tests.harness.console.served import Served
 
@@ -18,16 +19,25 @@ def test_request_without_session_is_refused(served: Served, path: str) -> None:
     assert (reply.status, reply.condition) == (401, "cairnmq:login-required")
 
 
-def test_wrong_passwords_are_delayed_more_and_more(served: Served) -> None:
-    client = ApiClient(served.port)
-    statuses = [client.login("mallory", f"guess {number}").status for number in range(4)]
-    assert statuses == [401, 401, 401, 429]
-    served.process.wait_for(r"127\.0\.0\.1: console login of user 'mallory' failed: wrong user name or password")
-    reply = client.login("mallory", "guess")
-    assert reply.status == 429
-    assert 1 <= int(reply.headers["retry-after"]) <= 60
-    assert client.login("root", "root-password").status == 201, "other users still log in"
-    client.api("DELETE", "/session")
+def test_guesses_at_one_address_keep_out_no_other_user(served: Served) -> None:  # A3
+    """Guesses from an address end logins there neither of a user who was in before, nor of a new one."""
+    client, other = ApiClient(served.port), ApiClient(served.port)
+    assert client.login("root", "root-password").status == 201
+    statuses = {client.login(f"guess-{number}", "guess").status for number in range(2 * FREE_FAILURES)}
+    assert statuses == {401}
+    served.process.wait_for(r"127\.0\.0\.1: console login of user 'guess-1' failed: wrong user name or password")
+    assert client.login("root", "guess").status == 401
+    assert client.login("root", "root-password").status == 201
+    assert other.login("shop", "shop-password").status == 201
+    for one in (client, other):
+        one.api("DELETE", "/session")
+
+
+def test_failed_login_is_recorded_with_the_address_of_the_browser(served: Served) -> None:  # A14
+    assert ApiClient(served.port).login("m\u00adallory", "guess").status == 401
+    failed = [one for one in served.audit() if one["event"] == "login.failed"]
+    assert failed[-1]["user"] == "mallory"
+    assert failed[-1]["address"].startswith("127.0.0.1:")
 
 
 def test_change_is_recorded_with_the_address_of_the_browser(served: Served, root: ApiClient) -> None:

@@ -19,7 +19,6 @@ from cairnmq.amqp.client.loop import Loop
 from cairnmq.amqp.client.management import Management
 from cairnmq.amqp.client.wire import Wire
 from cairnmq.console.session.errors import ApiError
-from cairnmq.console.session.login_throttle import LoginThrottle
 from cairnmq.console.session.sessions import Peer, Sessions
 from tests.harness.console.browser import ApiClient
 from tests.harness.console.own_process import console_process
@@ -108,28 +107,6 @@ def test_sessions_end_when_they_are_idle_or_old(tmp_path: Path) -> None:
 
     with broker(tmp_path / "store") as running:
         asyncio.run(lives(running.port))
-
-
-def test_delays_of_logins_grow_and_end() -> None:
-    now_s = [0.0]
-    throttle = LoginThrottle(lambda: now_s[0])
-    delays = []
-    for _ in range(10):
-        throttle.failed("192.0.2.1", "root")
-        delays.append(throttle.wait_s("192.0.2.1", "root"))
-    assert delays == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert throttle.wait_s("192.0.2.1", "anna") == 0
-    assert throttle.wait_s("192.0.2.2", "root") == 0
-    now_s[0] += 60
-    assert throttle.wait_s("192.0.2.1", "root") == 0
-    for number in range(15):
-        throttle.failed("192.0.2.1", f"guess {number}")
-    assert throttle.wait_s("192.0.2.1", "anna") > 0, "one address has tried many users"
-    for number in range(3):
-        throttle.failed(f"2001:db8::{number}", "root")
-    assert throttle.wait_s("2001:db8::ffff", "root") > 0, "one client has all addresses of a /64"
-    assert throttle.wait_s("2001:db8:0:1::", "root") == 0
-    assert throttle.wait_s("::ffff:192.0.2.1", "anna") > 0, "an IPv4 address"
 
 
 def test_long_lists_are_paged_on_the_server(tmp_path: Path) -> None:
