@@ -77,6 +77,13 @@ COMMANDS = {
 }
 
 
+_BELOW_CTL = (
+    "queues", "exchanges", "bindings", "templates", "connections", "links", "sessions", "transactions", "connectors",
+    "link-routes", "auto-links", "federated-queues", "routers", "store", "cluster", "reload",
+)  # fmt: skip
+"""Commands below `ctl` that are suggested for their names alone: `users` is another command, too."""
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Ctrl-C, also during imports, exits with 130: click's own status for it is 1, as for something that was found."""
@@ -120,8 +127,9 @@ class LazyGroup(CommonGroup):
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            for near in get_close_matches(args[0], COMMANDS, 1):
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {near!r}?")
+            names = {**{name: name for name in COMMANDS}, **{name: f"ctl {name}" for name in _BELOW_CTL}}
+            for near in get_close_matches(args[0], names, 1):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {names[near]!r}?")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -63,7 +63,9 @@ class LoginSocket:
         try:
             sock = socket.create_connection((where.host, where.port), where.timeout_s)
         except (OSError, UnicodeError) as error:
-            raise BrokerError(where.url, f"can't be reached: {_reason(error)}", "is a broker running there?") from error
+            is_unknown = isinstance(error, socket.gaierror | UnicodeError)
+            remedy = "check the host name" if is_unknown else "is a broker running there?"
+            raise BrokerError(where.url, f"can't be reached: {_reason(error)}", remedy) from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if where.tls:
             try:

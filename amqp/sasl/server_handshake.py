@@ -106,7 +106,7 @@ class ServerHandshake(Handshake):
     def _refuse_without_mechanism(self, reason: str) -> None:
         """The two sides have no SASL mechanism in common."""
         self._reason = MECHANISM
-        self._refuse(f"{reason} (offered: {', '.join(self._offered)}); see docs/reference/clients.md")
+        self._refuse(f"{reason} (offered: {', '.join(self._offered)}); see 'Clients' in the documentation")
 
     def _denied(self, denied: Denied) -> bytes:
         self._reason, self._claimed = denied.reason, denied.user
@@ -135,7 +135,7 @@ def _what_came(held: bytes) -> str:
     if held.startswith(_OTHER_AMQP):
         return (
             "this client speaks AMQP 0-9-1 (as pika, Celery and aio-pika do); CairnMQ speaks AMQP 1.0 only; "
-            "see docs/reference/clients.md"
+            "see 'Clients' in the documentation"
         )
     if held.startswith(_HTTP):
         return "an HTTP request came to the AMQP port; metrics and health checks are at --metrics-port"

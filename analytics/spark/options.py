@@ -1,4 +1,4 @@
-"""The options of the data source `journal`, as texts with names in any case; see docs/reference/spark.md."""
+"""The options of the data source `journal`, as texts with names in any case; see 'Spark' in the documentation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PINNED = "cairnmq.pinned"
 """The option that marks `endingLsn` as the end of a scan of this program, so that several views show one point in time;
 its value is the result of that scan, as JSON. Not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_DOCS = "see docs/reference/spark.md"
+_DOCS = "see 'Spark' in the documentation"
 _CRITERIA = {
     "startingLsn": "start", "startingTimestamp": "start", "endingLsn": "end", "endingTimestamp": "end",
     "queues": "queues",

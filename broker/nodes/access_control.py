@@ -46,7 +46,7 @@ CONNECTOR_PREFIX = "$connector/"
 EVERY = EVERYBODY
 MAX_FILE_BYTES = 16 << 20
 _GROUP = "group:"
-_REMEDY = "correct the file; see docs/reference/access.md"
+_REMEDY = "correct the file; see 'Access rules' in the documentation"
 
 
 class Forbidden(Exception):

@@ -119,7 +119,7 @@ def analyze(
 
 
 def _missing(error: ImportError) -> CairnError:
-    return CairnError("cairnmq analyze", f"{error.name} is missing", install_hint("analysis"))
+    return CairnError("analyze", f"{error.name} is missing", install_hint("analysis"))
 
 
 def tell(job: Any, table: Any, rows: TextIO, output_format: str, *, many: bool) -> None:

@@ -54,7 +54,7 @@ def export(
         from ...analytics.export.rows import columns_named, partition_named
         from ...analytics.export.sources import ExportRequest
     except ImportError as error:
-        raise CairnError("cairnmq export", f"{error.name} is missing", install_hint("columns")) from error
+        raise CairnError("export", f"{error.name} is missing", install_hint("columns")) from error
     asked = ExportRequest(
         kind, columns_named(columns, payload=payload, amqp=amqp),
         None if partition_by is None else partition_named(partition_by), archive_dir, names_of, connect, catalog,

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
@@ -18,6 +17,7 @@ from ..common.units import SIZE
 from ..options.common_options import output_options
 from ..options.store_options import archive_option, connect_options, skip_damaged_option, store_argument
 from ..options.subjects import ANALYSIS, OUTPUT, SELECTION, GroupedCommand, option
+from ..tables.text_table import TextTable
 
 
 @click.command("sql", cls=GroupedCommand)
@@ -50,15 +50,15 @@ def sql(
         from ...analytics.views import sql as engine
         from ...analytics.views.journal import open_journal
     except ImportError as error:
-        raise CairnError("cairnmq sql", f"{error.name} is missing", install_hint("sql")) from error
+        raise CairnError("sql", f"{error.name} is missing", install_hint("sql")) from error
     if sum((output_format == "json" or (output_format == "csv" and not csv_raw), csv_raw, arrow is not None)) > 1:
         reason = "rows can be written in one way"
-        raise CairnError("cairnmq sql", reason, "give one of --output, --csv-raw and --arrow")
+        raise CairnError("sql", reason, "give one of --output, --csv-raw and --arrow")
     if schema or query == ".tables":
         _show(engine.schemas(), output_format)
         return
     if not query:
-        raise CairnError("cairnmq sql", "no query is given", "--schema lists tables and columns")
+        raise CairnError("sql", "no query is given", "--schema lists tables and columns")
     text = sys.stdin.read() if query == "-" else query
     text.encode()  # DuckDB reports invalid UTF-8 as a wrong type of argument
     journal = open_journal(store, archive=archive_dir, connect=connect, catalog=catalog)
@@ -78,7 +78,7 @@ def _writer(output_format: str, csv_raw: bool, arrow: str | None) -> RowWriter:
         return ArrowWriter(arrow)
     if csv_raw or output_format == "csv":
         return CsvWriter(raw=csv_raw)
-    return JsonWriter() if output_format == "json" else TableWriter()
+    return JsonWriter() if output_format == "json" else TableWriter(is_raw=output_format == "raw")
 
 
 def _show(schemas: dict[str, Any], output_format: str) -> None:
@@ -88,7 +88,7 @@ def _show(schemas: dict[str, Any], output_format: str) -> None:
     rows = [dict(zip(columns, (name, *one), strict=True)) for name, of in types.items() for one in of.items()]
     if print_rows(rows, columns, output_format, types):
         return
-    table = Table(*columns, box=None, pad_edge=False)
+    table = TextTable(*columns)
     for row in rows:
         table.add_row(*row.values())
     console().print(table)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich import progress
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...base.errors import CairnError, IncompleteResult
 from ...base.printable import printable, printable_json
 from ..options.color import console_colors
-from .csv_rows import print_csv
+from ..tables.human_values import raw
+from ..tables.text_table import TextTable
+from .csv_rows import plain, print_csv
 from .signals import remembered, status_of
 from .standard_streams import INCOMPLETE, discard_output
 from .statuses import FOUND, UNREADABLE, error_status
@@ -33,13 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WIDTH_IN_PIPES", "Bars", "OutputConsole", "answering", "bars", "console", "long_line_console", "output",
-    "print_fields", "print_json", "print_line", "print_rows", "print_table", "printable", "remark",
+    "print_fields", "print_json", "print_line", "print_rows", "print_table", "print_values", "printable", "remark",
 ]  # fmt: skip
 
 _INTERRUPTED = "cairnmq: interrupted"
 WIDTH_IN_PIPES = 200
 """The line width for output other than to a terminal, where lines are not folded at 80 columns."""
-_WIDTH_OF_TABLES = 160
 _STEPS = 200
 """The maximum number of updates of a progress bar per phase."""
 _COUNT_COLUMNS = progress.TextColumn("{task.completed}"), progress.TimeElapsedColumn()
@@ -124,12 +125,20 @@ def print_line(value: object) -> None:
 def print_rows(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output_format: str, document: object = None
 ) -> bool:
-    """Print *document*, or else the rows, in JSON; or the rows in CSV. Return False for a table."""
+    """Print *document*, or else the rows, in JSON; or the rows in CSV or raw. Return False for a table."""
     if output_format == "json":
         print_json(rows if document is None else document)
-    elif output_format == "csv":
+        return True
+    return print_values(rows, columns, output_format)
+
+
+def print_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], output_format: str) -> bool:
+    """Print the rows in CSV, or as a table of unformatted values; return False for another format."""
+    if output_format == "csv":
         print_csv(columns, rows)
-    return output_format != "table"
+    elif output_format == "raw":
+        print_table(([(raw(plain(row.get(name))), "") for name in columns] for row in rows), columns, is_raw=True)
+    return output_format in ("csv", "raw")
 
 
 def print_fields(fields: Mapping[str, Any], output_format: str, name: str = "") -> bool:
@@ -143,14 +152,15 @@ def print_fields(fields: Mapping[str, Any], output_format: str, name: str = "") 
     return print_rows([fields], tuple(fields), output_format, fields)
 
 
-def print_table(rows: Iterable[Iterable[tuple[str, str]]], columns: Sequence[str] = ()) -> None:
+def print_table(
+    rows: Iterable[Iterable[tuple[str, str]]], columns: Sequence[str] = (), *, prose: Sequence[str] = (),
+    is_raw: bool = False,
+) -> None:  # fmt: skip
     """Print rows of texts with their styles, below the names of the columns if there are any."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = TextTable(*columns, prose=prose if columns else ("",), raw=is_raw)
     for row in rows:
         table.add_row(*(Text(text, style) for text, style in row))
-    console().print(table)
+    console().print(table, soft_wrap=is_raw)
 
 
 class OutputConsole(Console):
@@ -164,13 +174,13 @@ class OutputConsole(Console):
 
 def console() -> Console:
     """Return the console for tables on standard output."""
-    width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH_IN_PIPES
     return OutputConsole(width=width, highlight=False, markup=False, emoji=False, **console_colors())
 
 
 def long_line_console() -> Console:
     """Return the console for tables, and for text whose lines are not folded."""
-    width = None if sys.stdout.isatty() else _WIDTH_OF_TABLES
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH_IN_PIPES
     return OutputConsole(highlight=False, soft_wrap=True, markup=False, width=width, **console_colors())
 
 

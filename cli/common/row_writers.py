@@ -10,12 +10,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, TextIO
 
-from rich.table import Table
-from rich.text import Text
-
 from ...base.disk.real import disk_error, disk_errors
 from ...base.printable import printable_json
 from ...base.private_files import open_private
+from ..tables.human_values import raw
+from ..tables.text_table import TextTable
 from .csv_rows import CsvRows, cell, plain
 from .output import console, printable
 
@@ -53,20 +52,21 @@ class RowWriter:
 class TableWriter(RowWriter):
     """A table of the first rows."""
 
-    def __init__(self) -> None:
-        self._table = Table(box=None, pad_edge=False)
+    def __init__(self, *, is_raw: bool = False) -> None:
+        self._is_raw = is_raw
+        self._table: TextTable | None = None
         self._is_cut = False
 
     def begin(self, schema: Any) -> None:
-        for name in schema.names:
-            self._table.add_column(printable(name), overflow="fold")
+        self._table = TextTable(*map(printable, schema.names), raw=self._is_raw)
 
     def rows(self, batch: Any) -> bool:
+        assert self._table is not None
         for row in _rows_of(batch):
             if self._table.row_count == SHOWN:
                 self._is_cut = True
                 return False
-            self._table.add_row(*(Text(_shown(value)) for value in row.values()))
+            self._table.add_row(*(raw(plain(value)) if self._is_raw else _shown(value) for value in row.values()))
         return True
 
     def end(self) -> None:
@@ -75,9 +75,9 @@ class TableWriter(RowWriter):
             print(f"the first {SHOWN} rows; --output json, --output csv and --arrow give all", file=sys.stderr)
 
     def close(self) -> None:
-        if self._table.columns:
-            console().print(self._table)
-            self._table = Table()
+        if self._table is not None:
+            console().print(self._table, soft_wrap=self._is_raw)
+            self._table = None
 
 
 class JsonWriter(RowWriter):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
 from ...amqp.client.login import BrokerLogin
 from ...base.clock import SystemClock
 from ...base.errors import CairnError
@@ -15,11 +13,12 @@ from ...base.texts import counted
 from ...tools.backup.restore_view import restore_view
 from ...tools.history.as_of import QueueChange, QueuedMessage, QueuesView, Transition, difference
 from ...tools.history.history_view import HistoryView
+from ...tools.inspect.format_text import size_text
 from ...tools.inspect.point_in_time import check_order, time_words
 from ...tools.load.bulk_sender import OutgoingMessage
-from ..common.csv_rows import print_csv
-from ..common.output import Bars, long_line_console, output, print_fields, print_line
+from ..common.output import Bars, long_line_console, output, print_fields, print_line, print_values
 from ..common.send_options import send, tell_sent
+from ..tables.text_table import TextTable
 
 _MESSAGE = ("queue", "queue_id", *QueuedMessage._fields)
 _CHANGE = ("queue", "message_id", "change", *Transition._fields)
@@ -45,7 +44,7 @@ class FoundViews(NamedTuple):
 
     def show(self, count: int | None) -> None:
         """Show the messages of one view, or the differences between two."""
-        if self.output_format == "csv" and count == 0:
+        if self.output_format in ("csv", "raw") and count == 0:
             return  # the rows are those of --restore or --resend
         if len(self.views) == 1:
             with output(lambda: self.status):
@@ -103,8 +102,7 @@ def _show_queues(found: FoundViews, count: int | None) -> None:
     view = found.views[0]
     head = _head(found, view)
     on = [queue_id for queue_id in view.on if found.wanted(queue_id)]
-    if found.output_format == "csv":
-        print_csv(_MESSAGE, _rows(found, view, on, count))
+    if print_values(_rows(found, view, on, count), _MESSAGE, found.output_format):
         return
     if found.output_format == "json":
         print_line({"as_of": head})
@@ -114,10 +112,11 @@ def _show_queues(found: FoundViews, count: int | None) -> None:
     out = long_line_console()
     out.print(f"as of LSN {view.lsn}: {counted(head['messages'], 'message')} on {counted(len(on), 'queue')}")
     _print_faults(view)
-    table = Table("queue", "messages", "bytes")
+    table = TextTable("queue", "messages", "bytes")
     for queue_id in on:
         ids = view.on[queue_id].tolist()
-        table.add_row(printable(found.past.name_of(queue_id)), str(len(ids)), str(sum(map(view.contents.size_of, ids))))
+        size = size_text(sum(map(view.contents.size_of, ids)))
+        table.add_row(printable(found.past.name_of(queue_id)), f"{len(ids):,}", size)
     if on:
         out.print(table)
     for queue_id in on if count else ():
@@ -135,10 +134,11 @@ def _rows(found: FoundViews, view: QueuesView, on: list[int], count: int | None)
 def _show_queue(found: FoundViews, view: QueuesView, queue_id: int, count: int) -> None:
     out = long_line_console()
     columns = "", "message", "arrived", "bytes", "message-id", "state"
-    table = Table(*columns, title=printable(found.past.name_of(queue_id)), title_justify="left")
+    table = TextTable(*columns, title=printable(found.past.name_of(queue_id)))
     for row in view.rows(queue_id, count):
         when = time_words(row.time_us) if row.time_us else ""
-        table.add_row(str(row.place), str(row.message_id), when, str(row.size_bytes), printable(row.amqp_id), row.state)
+        size = size_text(row.size_bytes)
+        table.add_row(str(row.place), str(row.message_id), when, size, printable(row.amqp_id), row.state)
     out.print(table)
     if (left := len(view.on[queue_id]) - count) > 0:
         out.print(f"and {left} more")
@@ -161,9 +161,9 @@ def _show_difference(found: FoundViews, changes: dict[int, QueueChange], count: 
             for row in _moved(found, queue_id, change):
                 print_line(row)
             print_line({"queue": found.past.name_of(queue_id), "changes": _counts(change)})
-    elif found.output_format == "csv":
-        print_csv(_CHANGE, (row for queue_id in changes for row in _moved(found, queue_id, changes[queue_id])))
-    else:
+        return
+    rows = (row for queue_id in changes for row in _moved(found, queue_id, changes[queue_id]))
+    if not print_values(rows, _CHANGE, found.output_format):
         _show_changes(found, changes, count)
 
 
@@ -181,14 +181,14 @@ def _show_changes(found: FoundViews, changes: dict[int, QueueChange], count: int
     out.print(f"from LSN {first.lsn} to LSN {second.lsn}")
     for view in found.views:
         _print_faults(view)
-    table = Table("queue", "added", "removed", "added and removed")
+    table = TextTable("queue", "added", "removed", "added and removed")
     for queue_id, change in changes.items():
-        table.add_row(printable(found.past.name_of(queue_id)), *map(str, _counts(change).values()))
+        table.add_row(printable(found.past.name_of(queue_id)), *(f"{count:,}" for count in _counts(change).values()))
     out.print(table if changes else "nothing has changed")
     for queue_id, change in changes.items():
         if not count or not (change.went or change.came):
             continue
-        table = Table("", "message", "at LSN", "when", "reason", title=printable(found.past.name_of(queue_id)))
+        table = TextTable("", "message", "at LSN", "when", "reason", title=printable(found.past.name_of(queue_id)))
         for sign, some in (("-", change.went), ("+", change.came)):
             for message_id, at in list(some.items())[:count]:
                 when = time_words(at.time_us) if at.time_us else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ...base.texts import counted
 from ...tools.explain.explain import Explanation, Pin, explain_tail
@@ -18,6 +17,7 @@ from ..common.statuses import FOUND
 from ..options.common_options import CommonGroup, output_options, url_option
 from ..options.store_options import connect_options, store_argument
 from ..options.subjects import OUTPUT, option
+from ..tables.text_table import TextTable
 
 _QUEUES = 20
 _PIN = ("kind", "name", "inspections", "remedies")
@@ -69,7 +69,7 @@ def _show_tail(found: Explanation) -> None:
         kinds = ", ".join(f"{count} {kind}{'s' if count > 1 and kind != 'ends' else ''}"
                           for kind, count in counts.items())  # fmt: skip
         shown.print(f"its oldest container {found.file} is held by {kinds}")
-        table = Table("held by", "bytes", "age", "more", box=None, pad_edge=False)
+        table = TextTable("held by", "bytes", "age", "more", prose=("more",))
         for pin in found.pins:
             table.add_row(*_row(pin))
         shown.print(table)
@@ -124,16 +124,16 @@ def space(store: str, queues_shown: int, connect: str | None, catalog: str | Non
 
 def _show_space(found: SpaceReport, queues_shown: int) -> None:
     shown = console()
-    table = Table("what", "bytes", "", box=None, pad_edge=False)
+    table = TextTable("what", "bytes", "remedy", prose=("remedy",))
     for what, size, remedy in found.parts:
         if size:
             table.add_row(printable(what), size_text(size), remedy)
     table.add_row("all", size_text(found.total_bytes), "")
     shown.print(table)
     if found.queues and queues_shown:
-        table = Table("queue", "messages", "bytes", box=None, pad_edge=False)
+        table = TextTable("queue", "messages", "bytes")
         for name, count, size in found.queues[:queues_shown]:
-            table.add_row(printable(name), str(count), size_text(size))
+            table.add_row(printable(name), f"{count:,}", size_text(size))
         shown.print(table)
     if len(found.queues) > queues_shown:
         shown.print(f"and {counted(len(found.queues) - queues_shown, 'more queue')}")

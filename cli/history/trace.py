@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import click
-from rich.table import Table
 
 from ...base.errors import IncompleteResult
 from ...base.printable import printable
@@ -15,11 +14,12 @@ from ...tools.history.history_view import HistoryView
 from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, needle_of, sent_as
 from ...tools.inspect.point_in_time import time_words
 from ...tools.inspect.properties import Properties
-from ..common.csv_rows import columns_of, print_csv
-from ..common.output import Bars, answering, long_line_console, output, print_line, remark
+from ..common.csv_rows import columns_of
+from ..common.output import Bars, answering, long_line_console, output, print_line, print_values, remark
 from ..options.common_options import output_options
 from ..options.store_options import archives_option, connect_options
 from ..options.subjects import INPUT, SELECTION, GroupedCommand, option
+from ..tables.text_table import TextTable
 
 _MOST = 20
 """The maximum number of messages that are shown."""
@@ -88,9 +88,8 @@ def _show_all(traced: list[_Traced], *, with_stores: bool, output_format: str) -
     status = 1 if any(one.life.damage for one in traced) else 0
     many = len(traced) > 1 or with_stores
     with output(lambda: status):
-        if output_format == "csv":
-            rows = [_fields(one, event, with_store=many) for one in traced for event in one.life.events]
-            print_csv(columns_of(rows, _COLUMNS), rows)
+        rows = [_fields(one, event, with_store=many) for one in traced for event in one.life.events]
+        if print_values(rows, columns_of(rows, _COLUMNS), output_format):
             return status
         for one in traced:
             if output_format == "json":
@@ -177,28 +176,34 @@ def _show_json(one: _Traced, with_store: bool) -> None:
         print_line(_fields(one, event, with_store=with_store))
 
 
+def _more(one: _Traced, event: Event) -> str:
+    """Return the details of an event as text."""
+    details = dict(event.more)
+    if "link" in details:
+        details = {"by": f"{details['container']}/{details['link']}"}
+    more = [
+        printable(key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}")
+        for key, value in details.items()
+    ]
+    if event.txn_id:
+        xid = one.life.xids.get(event.txn_id)
+        more.append(f"transaction {event.txn_id}" + (f", xid {xid}" if xid else ""))
+    return ", ".join(more)
+
+
 def _show(one: _Traced, with_store: bool) -> None:
     out = long_line_console()
     said = [f"{name} {value}" for name, value in one.about._asdict().items() if isinstance(value, str) and value]
     said += [f"{name}={value}" for name, value in one.about.properties.items()]
     title = f"message {', '.join(map(str, one.life.message_ids))}" + (f" in {one.store}" if with_store else "")
     out.print(printable(title + (f" ({', '.join(said)})" if said else "")))
-    table = Table("LSN", "when", "message", "what", "queue", "more")
+    with_message = len(one.life.message_ids) > 1
+    table = TextTable("LSN", "when", *(("message",) if with_message else ()), "what", "queue", "more", prose=("more",))
     for event in one.life.events:
         queue = one.past.name_of(event.queue_id) if event.queue_id else ""
-        said_more = dict(event.more)
-        if "link" in said_more:
-            said_more = {"by": f"{said_more['container']}/{said_more['link']}"}
-        more = [
-            printable(key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}")
-            for key, value in said_more.items()
-        ]
-        if event.txn_id:
-            xid = one.life.xids.get(event.txn_id)
-            more.append(f"transaction {event.txn_id}" + (f", xid {xid}" if xid else ""))
         table.add_row(
-            str(event.lsn), time_words(event.time_us), str(event.message_id), event.what, printable(queue),
-            ", ".join(more),
+            str(event.lsn), time_words(event.time_us), *((str(event.message_id),) if with_message else ()), event.what,
+            printable(queue), _more(one, event),
         )  # fmt: skip
     out.print(table)
     for first, end in one.life.missing:

@@ -18,6 +18,7 @@ from ..options.common_options import CommonGroup, ca_option, output_options, url
 from ..options.confirmation import confirm, destructive, dry_run_option
 from ..options.subjects import CONNECTION, example_of, option, several
 from .completion import NameOf
+from .ctl_lists import ListView, RowFilter, list_options, repeat
 
 if TYPE_CHECKING:
     from .ctl_client import ManagementClient
@@ -31,7 +32,10 @@ SINGLE_COLUMNS = {
 }
 """The columns of objects of which each broker has one, for all members of a cluster."""
 COLUMNS = {
-    "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "enqueued", "dequeued"),
+    "queue": (
+        "name", "messages", "ready", "unsettled", "consumers", "enqueue-rate", "dequeue-rate", "durable", "bindings",
+        "enqueued", "dequeued",
+    ),
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
     "binding": ("exchange", "queue", "key", "arguments", "durable"),
     "template": ("name", "arguments"),
@@ -69,8 +73,12 @@ class Tools(NamedTuple):
             self.client.ask("READ", type, name)
             self.printer.done(f"would {change}")
         else:
-            confirm(f"{change[0].upper()}{change[1:]}?", is_sure=self.is_sure)
+            self.confirm(change)
         return self.is_dry_run
+
+    def confirm(self, change: str) -> None:
+        """Ask for *change* on a terminal. Raises `InvalidOption` without a terminal and without `--yes`."""
+        confirm(change, f"{change[0].upper()}{change[1:]}?", is_sure=self.is_sure)
 
     def change(
         self, change: str, done: str, operation: str, type: str, name: str, body: Mapping[str, Any] | None = None
@@ -164,15 +172,16 @@ _CLUSTER = click.option("--cluster", is_flag=True, help="Include all members of 
 
 
 def _list_rows(
-    tools: Tools, type: str, columns: tuple[str, ...], like: str = "*", *, internal: bool = False, cluster: bool
-) -> None:
+    tools: Tools, type: str, columns: tuple[str, ...], view: ListView, like: str = "*", *, internal: bool = False,
+    cluster: bool,
+) -> None:  # fmt: skip
     """Print rows; with *cluster* those of all members, and the silent members on the error output."""
     from .ctl_client import SilentMembers
 
     unheard = SilentMembers()
     rows = tools.client.rows(type, unheard if cluster else None, internal=internal)
-    columns = ("member", *columns) if cluster else columns
-    tools.printer.rows((row for row in rows if fnmatchcase(row["name"], like)), columns)
+    columns = view.columns or (("member", *columns) if cluster else columns)
+    tools.printer.rows(view.rows(row for row in rows if fnmatchcase(row["name"], like)), columns)
     if str(unheard):
         click.echo(f"cluster: {unheard}", err=True)
 
@@ -188,9 +197,14 @@ def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
     @click.option("--like", default="*", show_default=True, help="List only names that match this pattern.")
     @click.option("--internal", is_flag=True, help="Include queues of the broker itself.")
     @_CLUSTER
+    @list_options
     @with_tools
-    def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:
-        _list_rows(tools, type, COLUMNS[type], like, internal=internal, cluster=cluster)
+    def list_(
+        tools: Tools, like: str, internal: bool, cluster: bool, columns: tuple[str, ...], sort: str,
+        filters: tuple[RowFilter, ...], watch_s: float | None,
+    ) -> None:  # fmt: skip
+        view = ListView(columns, sort, filters)
+        repeat(lambda: _list_rows(tools, type, COLUMNS[type], view, like, internal=internal, cluster=cluster), watch_s)
 
     @group.command(
         "show", help=f"Show all attributes of the {type} NAME.", epilog=example_of(f"ctl {plural} show {name}")
@@ -236,7 +250,7 @@ def _single(type: str, text: str) -> None:
     @with_tools
     def show(tools: Tools, cluster: bool) -> None:
         if cluster:
-            _list_rows(tools, type, SINGLE_COLUMNS[type], cluster=True)
+            _list_rows(tools, type, SINGLE_COLUMNS[type], ListView(), cluster=True)
         elif type == "cluster" and not tools.printer.as_json:
             show_cluster(tools)
         else:

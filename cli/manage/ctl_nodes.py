@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +9,7 @@ from urllib.parse import quote
 import click
 
 from ...base.texts import counted
-from ..options.confirmation import confirm, destructive, dry_run_option
+from ..options.confirmation import destructive, dry_run_option
 from .completion import NameOf
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 
@@ -27,7 +26,7 @@ templates = group_of(
 deleting(exchanges, "exchange", "Delete an exchange and its bindings.", "news")
 deleting(templates, "template", "Delete a template. Existing queues do not change.", '"orders.*"')
 _TRANSIENT = click.option("--transient", is_flag=True, help="Don't keep it over a restart of the broker.")
-MESSAGE_COLUMNS = ("position", "id", "size", "due", "redelivered", "properties", "application-properties", "body")
+MESSAGE_COLUMNS = ("position", "id", "size", "body", "properties", "application-properties", "redelivered", "due")
 
 
 @queues.command("create", example="ctl queues create orders -a max-messages=1000")
@@ -93,9 +92,8 @@ def _is_stopped(tools: Tools, change: Callable[[str], str], queue: str) -> bool:
     if tools.is_dry_run:
         count = _messages(tools, queue)
         tools.printer.done(f"would {change(counted(count, 'message'))}", {"messages": count})
-    elif not tools.is_sure and sys.stdin.isatty():
-        text = change(counted(_messages(tools, queue), "message"))
-        confirm(f"{text[0].upper()}{text[1:]}?", is_sure=False)
+    elif not tools.is_sure:
+        tools.confirm(change(counted(_messages(tools, queue), "message")))
     return tools.is_dry_run
 
 
@@ -176,7 +174,8 @@ def bind(tools: Tools, exchange: str, queue: str, key: str, arguments: Mapping[s
     """Bind a queue to an exchange."""
     body = {"exchange": exchange, "queue": queue, "key": key, "arguments": arguments}
     found = tools.client.ask("CREATE", "binding", None, body)
-    tools.printer.done(f"created binding {found['name']}")
+    key_words = f" with key {key}" if key else ""
+    tools.printer.done(f"bound {queue} to {exchange}{key_words}", found)
 
 
 @exchanges.command("unbind", example='ctl exchanges unbind amq.topic invoices "invoice.#"')

@@ -78,7 +78,7 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
     if is_dry_run:
         print(f"would remove {name} from {path}")
         return
-    confirm(f"Remove {name} from {path}?", is_sure=is_sure)
+    confirm(path, f"Remove {name}?", is_sure=is_sure)
     _change(path, _known, name, None)
     print(f"removed {name} from {path}")
 

@@ -35,7 +35,7 @@ __all__ = [
     "option", "output_options", "url_option", "user_option", "with_color",
 ]  # fmt: skip
 
-OUTPUTS = ("table", "json", "csv")
+OUTPUTS = ("table", "raw", "json", "csv")
 BROKER_URL = "amqp://127.0.0.1:5672"
 PASSWORD, PASSWORD_FILE, USER = "CAIRNMQ_PASSWORD", "CAIRNMQ_PASSWORD_FILE", "CAIRNMQ_USER"
 LOGS = "Logs"
@@ -83,6 +83,10 @@ output_options = several(
         is_common=True, help="Format of the output.",
     ),
     option(OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."),
+    option(
+        OUTPUT, "--raw", "output_format", flag_value="raw", is_common=True,
+        help="Short for --output raw: a table of unformatted values, without a limit of its width.",
+    ),
 )  # fmt: skip
 log_options = several(
     option(LOGS, "--log-level", is_common=True, **LOG_LEVEL),

@@ -50,7 +50,7 @@ def console(
     Users log in with their names and passwords of the broker. `cairnmq broker --http-port` starts a console with the
     broker.
     """
-    require_console("cairnmq console")
+    require_console("console")
     check_listener("--http-listen", http_listen, has_tls=tls_cert is not None, is_insecure=http_insecure)
     from ...console.server import listening_socket, serve, url_of
     from ...console.session.options import ConsoleOptions

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from ...base.errors import CairnError
 from ...base.texts import counted
@@ -22,7 +20,7 @@ from ...tools.diagnosis.store_checks import check_secret_files, check_store
 from ...tools.diagnosis.support_bundle import SupportBundle
 from ...tools.diagnosis.text_redaction import TextRedaction
 from ..common.configured_command import DEFAULT_FILE, rows_of
-from ..common.output import answering, bars, console, print_rows, printable
+from ..common.output import answering, bars, print_rows, print_table, printable
 from ..common.units import Duration, HttpUrl
 from ..options.common_options import GroupedCommand, output_options
 from .broker import broker
@@ -32,6 +30,7 @@ from .unknown_variables import unknown_variables
 
 STATUSES = {Severity.OK: 0, Severity.WARNING: 1, Severity.ERROR: 3}
 """The exit statuses; 2 is that of a wrong call."""
+_STYLES = {Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 _SECRET_FILES = ("tls_key", "users_file", "metrics_token_file", "connect_to_password_file", "secrets_dir")
 _SECRET_NAMES = ("PASS", "SECRET", "TOKEN", "KEY", "CREDENTIAL")
 _MOST_SECRET_BYTES = 64 << 10
@@ -113,11 +112,13 @@ def doctor(store: str | None, config: str | None, seconds: float, output_format:
     """
     found = _check(store, _Configuration(config), seconds)
     if not print_rows([one.fields() for one in found], Finding._fields, output_format):
-        table = Table("severity", "check", "finding", "remedy", box=None, pad_edge=False)
-        for one in found:
-            cells = (one.severity.name, one.check, one.text, one.remedy)
-            table.add_row(*(Text(printable(cell), overflow="fold") for cell in cells))
-        console().print(table)
+        columns = ("severity", "check", "finding", "remedy")
+        rows = [
+            [(one.severity.name, _STYLES.get(one.severity, "")),
+             *((printable(cell), "") for cell in (one.check, one.text, one.remedy))]
+            for one in found
+        ]
+        print_table(rows, columns, prose=("finding", "remedy"))
     return STATUSES[max(one.severity for one in found)]
 
 

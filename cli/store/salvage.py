@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import click
-from rich.table import Table
 
 from ...base.clock import SystemClock
 from ...base.errors import InvalidOption
@@ -18,9 +17,10 @@ from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
 from ..common.local_directory import LocalDirectory
 from ..common.output import Bars, answering, long_line_console, output, print_json, print_rows, printable
 from ..options.common_options import output_options
-from ..options.confirmation import destructive, require_confirmation
+from ..options.confirmation import confirm, destructive
 from ..options.store_options import connect_options
 from ..options.subjects import TARGET, GroupedCommand, option
+from ..tables.text_table import TextTable
 
 _LOST = ("message_id", "queues", "certain", "reason")
 """The columns of the lost messages."""
@@ -53,14 +53,14 @@ def salvage(
     wrong or STORE does not exist, and 1 for other errors.
     """
     if bool(target) == in_place:
-        raise InvalidOption("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
+        raise InvalidOption("salvage", "where to?", "give either --to NEW_STORE or --in-place")
     if in_place and connect:
-        raise InvalidOption("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
+        raise InvalidOption("salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
     if is_dry_run:
         return _preview(store, target, connect, catalog, output_format)
     if in_place:
         question = f"Replace the journal and the wiring of {store} by what can be recovered?"
-        require_confirmation("cairnmq salvage --in-place", question, is_sure=is_sure)
+        confirm("salvage --in-place", question, is_sure=is_sure)
     with Bars() as bar:
         if target:
             report: SalvageReport | dict[str, object] = run_salvage(
@@ -105,7 +105,7 @@ def _change(examined: DamagedStore, store: str, target: str | None) -> str:
 def _print_findings(report: SalvageReport) -> None:
     out = long_line_console()
     if report.findings:
-        table = Table("container", "LSN", "damage", "unknown records", title="Damage", title_justify="left")
+        table = TextTable("container", "LSN", "damage", "unknown records", title="Damage", prose=("damage",))
         gaps = {gap.finding: gap for gap in report.gaps}
         for finding in report.findings:
             gap = gaps.get(finding)
@@ -123,7 +123,7 @@ def _print(report: SalvageReport) -> None:
     if not report.salvaged:
         out.print("everything is complete and in its place: nothing was changed")
         return
-    table = Table("queue", "salvaged", "lost", "doubtful", title="Messages", title_justify="left")
+    table = TextTable("queue", "salvaged", "lost", "doubtful", title="Messages")
     for name, count in report.queues.items():
         lost = sum(name in map(report.name_of, message.queue_ids) for message in report.lost)
         doubtful = sum(message.queue == name for message in report.doubtful)

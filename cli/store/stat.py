@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ...base.texts import counted
 from ...tools.explain.stat import Stat, stat_store
@@ -15,6 +14,7 @@ from ..common.statuses import FOUND
 from ..options.common_options import output_options
 from ..options.store_options import connect_options, store_argument
 from ..options.subjects import OUTPUT, GroupedCommand, option
+from ..tables.text_table import TextTable
 from .log_map import log_map
 
 _QUEUES = 20
@@ -59,31 +59,31 @@ def _show(found: Stat, containers: bool, queues_shown: int) -> None:
     log: dict[str, Any] = found.log
     for line in log_map(found.slots, found.container_bytes):
         shown.print(line)
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = TextTable(prose=("",))
     for name, text in _lines(log):
         table.add_row(name, text)
     shown.print(table)
     if log["types"]:
         kinds = sorted(log["types"].items(), key=lambda item: -item[1])
-        shown.print("records: " + ", ".join(f"{count} {name}" for name, count in kinds))
+        shown.print("records: " + ", ".join(f"{count:,} {name}" for name, count in kinds))
     queues: list[dict[str, Any]] = found.queues
     if queues and queues_shown:
-        table = Table("queue", "messages", "bytes", "oldest", "of age", box=None, pad_edge=False)
+        table = TextTable("queue", "messages", "bytes", "oldest", "of age")
         for queue in queues[:queues_shown]:
             name = printable(queue["queue"] or f"id {queue['queue_id']}")
             age = "" if queue["oldest_age_s"] is None else age_text(queue["oldest_age_s"])
             size = size_text(queue["bytes"])
-            table.add_row(name, str(queue["messages"]), size, str(queue["oldest_message_id"]), age)
+            table.add_row(name, f"{queue['messages']:,}", size, str(queue["oldest_message_id"]), age)
         shown.print(table)
         if len(queues) > queues_shown:
             shown.print(f"and {counted(len(queues) - queues_shown, 'more queue')}")
     if containers:
         columns = ("slot", "file", "LSN", "blocks", "records", "live", "dead", "ratio", "by type")
-        table = Table(*columns, box=None, pad_edge=False)
+        table = TextTable(*columns)
         for slot in found.slots:
             kinds = sorted(slot.types.items(), key=lambda item: -item[1])
             table.add_row(
-                str(slot.slot), slot.file, str(slot.first_lsn), str(slot.blocks), str(slot.records),
+                str(slot.slot), slot.file, str(slot.first_lsn), f"{slot.blocks:,}", f"{slot.records:,}",
                 size_text(slot.live_bytes), size_text(slot.dead_bytes),
                 f"{slot.live_bytes / found.container_bytes:.0%}", ", ".join(f"{n} {name}" for name, n in kinds),
             )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from ...base.texts import counted
@@ -15,6 +14,7 @@ from ..common.output import answering, bars, console, output, print_rows, printa
 from ..options.common_options import output_options
 from ..options.store_options import archive_option, connect_options, store_argument
 from ..options.subjects import GroupedCommand
+from ..tables.text_table import TextTable
 
 _COLUMNS = ("kind", "place", "first_lsn", "end_lsn", "what", "lost", "remedy")
 _STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}
@@ -55,7 +55,7 @@ def _show(report: VerifyReport, output_format: str) -> None:
         return
     shown = console()
     if report.verdicts:
-        table = Table("finding", "place", "LSN", "what", "lost", "remedy", box=None, pad_edge=False)
+        table = TextTable("finding", "place", "LSN", "what", "lost", "remedy", prose=("what", "lost", "remedy"))
         for verdict in report.verdicts:
             table.add_row(*_row(verdict))
         shown.print(table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 
 from ...tools.inspect.format_text import size_text
 from ...tools.load.calibrate import ALLOCATED, WRITTEN, Calibration
@@ -13,6 +12,7 @@ from ..common.output import answering, bars, console, print_rows, printable
 from ..common.units import Duration
 from ..options.common_options import output_options
 from ..options.subjects import GroupedCommand
+from ..tables.text_table import TextTable
 
 
 @click.command("calibrate", cls=GroupedCommand)
@@ -44,7 +44,7 @@ def _show(found: Calibration) -> None:
     where = f"{found.file_system} on {found.device}{kind}{cache}, mounted at {found.mount_point}"
     shown.print(printable(f"{found.directory}: {where}"))
     shown.print("append and fdatasync, in microseconds:")
-    table = Table("size", "blocks", "p50", "p90", "p99", "max", "per second", box=None, pad_edge=False)
+    table = TextTable("size", "blocks", "p50", "p90", "p99", "max", "per second")
     for timing in found.timings:
         texts = [f"{timing.percentile_us(percent):.0f}" for percent in (50, 90, 99)]
         speed = f"{size_text(timing.bytes_per_s)}/s"

@@ -15,7 +15,7 @@ from ...tools.lab.cluster_lab_conf import MAX_NODES, TOKEN_MS, LabOptions
 from ..common.output import print_rows
 from ..common.units import Milliseconds
 from ..options.common_options import CommonGroup, output_options
-from ..options.confirmation import destructive, require_confirmation
+from ..options.confirmation import confirm, destructive
 
 _NODE = click.argument("node", type=click.IntRange(1, MAX_NODES))
 
@@ -80,7 +80,7 @@ def _confirm_removal(verb: str, lab: Lab, *, is_sure: bool) -> None:
     """Confirm the removal of a lab that exists."""
     if lab.exists:
         question = f"Stop the daemons of lab {lab.name}, and remove {lab.directory}?"
-        require_confirmation(f"cairnmq cluster-lab {verb}: lab {lab.name}", question, is_sure=is_sure)
+        confirm(f"{verb} lab {lab.name}", question, is_sure=is_sure)
 
 
 @cluster_lab.command(example="cluster-lab status")

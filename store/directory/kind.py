@@ -40,7 +40,7 @@ def refuse_other_kind(path: str, wanted: str) -> None:
 def need_journal(path: str) -> None:
     """Raises `ForeignStore` if the directory *path* holds a store that is all in SQL: for tools that read logs."""
     if kind_of(path) == SQL:
-        raise ForeignStore(path, _IS[SQL], "use the database's own tools, see docs/reference/stores.md")
+        raise ForeignStore(path, _IS[SQL], "use the database's own tools, see 'Stores' in the documentation")
 
 
 def refuse_sql(database: Database) -> None:

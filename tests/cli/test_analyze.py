@@ -152,7 +152,7 @@ def until(there: Callable[[], bool]) -> None:
 def test_without_pyspark_it_says_what_to_install(store: str, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no', name='pyspark')\n")
     found = run("depth", store, PYTHONPATH=str(tmp_path))
-    told = f"cairnmq: cairnmq analyze: pyspark is missing; {install_hint('analysis')}\n"
+    told = f"cairnmq: analyze: pyspark is missing; {install_hint('analysis')}\n"
     assert (found.returncode, found.stderr) == (2, told)
 
 

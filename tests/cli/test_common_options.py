@@ -142,7 +142,7 @@ def test_common_option_has_one_definition() -> None:
             if isinstance(param, click.Option) and getattr(param, "is_common", False):
                 texts.setdefault(param.opts[0], set()).add(str(param.help))
     assert {name for name, told in texts.items() if len(told) > 1} == set()
-    assert set(texts) == {"--output", "--json", "--url", "--user", "--ca", "--timeout"}
+    assert set(texts) == {"--output", "--json", "--raw", "--url", "--user", "--ca", "--timeout"}
 
 
 @pytest.mark.parametrize("path", [path for path in OF_CTL if path.split()[-1] in ENDING])

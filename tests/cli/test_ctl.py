@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -37,10 +38,10 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def ctl(running: BrokerProcess, *arguments: str, status: int = 0) -> str:
+def ctl(running: BrokerProcess, *arguments: str, status: int = 0, environment: dict[str, str] | None = None) -> str:
     if not status:  # in this process, which is faster
         command = ["ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", *arguments]
-        result = CliRunner().invoke(cairnmq, command)
+        result = CliRunner().invoke(cairnmq, command, env=environment)
         assert (result.exit_code, result.stderr) == (0, ""), result
         return result.stdout
     done = run("--timeout", "60", "--url", f"amqp://127.0.0.1:{running.port}", *arguments)
@@ -65,7 +66,7 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     assert ctl(running, "queues", "create", "orders", "-a", "max-messages=1000") == "created queue orders\n"
     send(running, "orders", "one", "two", {"three": b"\xff"})
     [line] = [line for line in ctl(running, "queues", "list").splitlines() if line.startswith("orders")]
-    assert line.split()[:5] == ["orders", "yes", "3", "3", "0"]
+    assert line.split()[:5] == ["orders", "3", "3", "0", "0"]
     [found] = document(running, "queues", "list", "--like", "ord*")
     assert (found["name"], found["arguments"]) == ("orders", {"max-messages": 1000})
     assert document(running, "queues", "show", "orders") == {**found, "type": "queue"}
@@ -75,11 +76,11 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     assert messages[0]["application-properties"] == {"n": 1}
     assert "three" in ctl(running, "queues", "peek", "orders")
     assert document(running, "queues", "move", "orders", "others", "--count", "1", "--create")["moved"] == 1
-    assert ctl(running, "queues", "purge", "orders") == "purged 2 messages from queue orders\n"
-    refused = ctl(running, "queues", "delete", "others", "--if-empty", status=1)
+    assert ctl(running, "queues", "purge", "orders", "--yes") == "purged 2 messages from queue orders\n"
+    refused = ctl(running, "queues", "delete", "others", "--if-empty", "--yes", status=1)
     assert "has 1 message (409); purge it, or leave out if-empty" in refused
-    assert ctl(running, "queues", "delete", "others") == "deleted queue others\n"
-    ctl(running, "queues", "delete", "orders")
+    assert ctl(running, "queues", "delete", "others", "--yes") == "deleted queue others\n"
+    ctl(running, "queues", "delete", "orders", "--yes")
 
 
 def test_move_creates_no_queue_unless_asked(running: BrokerProcess) -> None:
@@ -101,7 +102,7 @@ def test_move_creates_no_queue_unless_asked(running: BrokerProcess) -> None:
     assert document(running, "queues", "move", "waiting", "nope", "--create")["moved"] == 2
     assert document(running, "queues", "show", "nope")["messages"] == 2
     for name in ("waiting", "nope"):
-        ctl(running, "queues", "delete", name)
+        ctl(running, "queues", "delete", name, "--yes")
 
 
 def test_long_requests_are_split_into_the_frames_that_the_broker_takes(tmp_path: Path) -> None:
@@ -115,20 +116,20 @@ def test_exchanges_bindings_and_templates(running: BrokerProcess) -> None:
     ctl(running, "queues", "create", "inbox", "--transient")
     ctl(running, "exchanges", "create", "news", "--type", "topic")
     bound = ctl(running, "exchanges", "bind", "news", "inbox", "eu.#", "-a", "x-selector=n = 1")
-    assert bound == "created binding news/inbox/eu.%23\n"
+    assert bound == "bound inbox to news with key eu.#\n"
     send(running, "news/eu.paris", "found")
     [binding] = document(running, "bindings", "list")
     assert binding["arguments"] == {"x-selector": "n = 1"}
     assert document(running, "queues", "show", "inbox")["messages"] == 1
     assert "news" in ctl(running, "exchanges", "list")
-    ctl(running, "exchanges", "unbind", "news", "inbox", "eu.#")
+    ctl(running, "exchanges", "unbind", "news", "inbox", "eu.#", "--yes")
     assert document(running, "bindings", "list") == []
-    ctl(running, "exchanges", "delete", "news")
+    ctl(running, "exchanges", "delete", "news", "--yes")
     ctl(running, "templates", "create", "small.*", "-a", "max-messages=1")
     ctl(running, "templates", "update", "small.*", "-a", "max-messages=2", "-a", "overflow=ring")
     [template] = document(running, "templates", "list")
     assert template["arguments"] == {"max-messages": 2, "overflow": "ring"}
-    ctl(running, "templates", "delete", "small.*")
+    ctl(running, "templates", "delete", "small.*", "--yes")
     assert document(running, "templates", "list") == []
 
 
@@ -139,7 +140,7 @@ def test_clients_are_told_and_closed(running: BrokerProcess) -> None:
     assert link["address"] == "orders"
     identity = link["connection"]
     assert document(running, "connections", "show", identity)["links"] == 1
-    ctl(running, "connections", "close", identity, "--reason", "lunch")
+    ctl(running, "connections", "close", identity, "--reason", "lunch", "--yes")
     while identity in [one["identity"] for one in document(running, "connections", "list")]:
         pass  # the worker closes the connection after the response; the test's timeout limits the wait
 
@@ -157,7 +158,7 @@ def test_names_do_not_steer_the_terminal(running: BrokerProcess) -> None:
     assert document(running, "queues", "show", name)["name"] == name
     rows = csv.DictReader(io.StringIO(ctl(running, "queues", "list", "--output", "csv"), newline=""))
     assert "evil\\x1b[2J\nqueue" in [row["name"] for row in rows]
-    ctl(running, "queues", "delete", name)
+    ctl(running, "queues", "delete", name, "--yes")
 
 
 def test_help_where_there_is_nothing_to_do(running: BrokerProcess) -> None:
@@ -188,8 +189,8 @@ def test_what_the_broker_refuses_is_one_line_and_status_1(running: BrokerProcess
 
 
 MISTAKES = {
-    "queues delete nope": "delete queue nope: not found (404); see cairnmq ctl queues list",
-    "queues purge nope": "purge queue nope: not found (404); see cairnmq ctl queues list",
+    "queues delete nope --yes": "delete queue nope: not found (404); see cairnmq ctl queues list",
+    "queues purge nope --yes": "purge queue nope: not found (404); see cairnmq ctl queues list",
     "queues purge nope --dry-run": "show queue nope: not found (404); see cairnmq ctl queues list",
     "queues set nope -a paused=true": "change queue nope: not found (404); see cairnmq ctl queues list",
     "queues peek nope": "browse queue nope: not found (404); see cairnmq ctl queues list",
@@ -198,25 +199,27 @@ MISTAKES = {
     "queues create $x": (
         "create queue $x: names of queues that begin with $ or dynamic- are reserved for the broker (400); use another"
     ),
-    "exchanges delete amq.topic": "delete exchange amq.topic: predeclared exchanges can't be deleted (409)",
+    "exchanges delete amq.topic --yes": "delete exchange amq.topic: predeclared exchanges can't be deleted (409)",
     "exchanges create amq.topic --type fanout": (
         "create exchange amq.topic: it already exists with other attributes (409); delete it first"
     ),
     "exchanges create nope --type odd": (
         "create exchange nope: unknown type 'odd' (400); there are direct, fanout, topic, headers"
     ),
-    "exchanges unbind amq.topic a b": "delete binding amq.topic/a/b: not found (404); see cairnmq ctl bindings list",
+    "exchanges unbind amq.topic a b --yes": (
+        "delete binding amq.topic/a/b: not found (404); see cairnmq ctl bindings list"
+    ),
     "exchanges bind nope a": "create binding: there is no exchange 'nope' (404); create it first",
     "templates update nope": "change template nope: not found (404); see cairnmq ctl templates list",
-    "connections close 99": "close connection 99: not found (404); see cairnmq ctl connections list",
-    "transactions commit aabb": (
+    "connections close 99 --yes": "close connection 99: not found (404); see cairnmq ctl connections list",
+    "transactions commit aabb --yes": (
         "commit transaction aabb: there is no such transaction, or it is over (404); see cairnmq ctl transactions list"
     ),
-    "transactions rollback aabb": (
+    "transactions rollback aabb --yes": (
         "roll back transaction aabb: there is no such transaction, or it is over (404); see cairnmq ctl "
         "transactions list"
     ),
-    "transactions cancel aabb": (
+    "transactions cancel aabb --yes": (
         "cancel transaction aabb: there is no such transaction, or it is over (404); see cairnmq ctl transactions list"
     ),
     "connectors create nope odd": (
@@ -225,7 +228,7 @@ MISTAKES = {
     "federated-queues create amq.topic c": (
         "create federated-queue amq.topic: there is one of that name (409); choose another name, or delete that one"
     ),
-    "federated-queues promote nope": (
+    "federated-queues promote nope --yes": (
         "promote federated-queue nope: not found (404); see cairnmq ctl federated-queues list"
     ),
     "cluster": "show cluster: this broker is not a member of a cluster (start it with --cluster-name) (404)",
@@ -346,7 +349,7 @@ def test_dry_run_shows_changed_arguments(running: BrokerProcess) -> None:
     shown = ctl(running, "templates", "update", "kept.*", "-a", "max-messages=8", "--dry-run")
     assert shown == "would change template kept.*: max-messages from 7 to 8, paused from True to unset\n"
     assert document(running, "templates", "show", "kept.*")["arguments"] == {"max-messages": 7, "paused": True}
-    ctl(running, "templates", "delete", "kept.*")
+    ctl(running, "templates", "delete", "kept.*", "--yes")
 
 
 def test_all_members_of_a_cluster(running: BrokerProcess, tmp_path: Path) -> None:  # D54
@@ -364,7 +367,7 @@ def test_all_members_of_a_cluster(running: BrokerProcess, tmp_path: Path) -> Non
         [line] = ctl(member, "cluster", "--cluster").splitlines()[1:]
         assert line.split()[:3] == [me, "synchronized", "yes"]
         shown = ctl(member, "cluster")  # B6: a row for each member, no lists
-        assert re.search(r"^1 +(127\.0\.0\.1:\d+)? +synchronized +0 +\d+ +[0-9a-f]+ +yes", shown, re.MULTILINE)
+        assert re.search(r"^ *1 +(127\.0\.0\.1:\d+)? +synchronized +0 +\d+ +[0-9a-f]+ +yes", shown, re.MULTILINE)
         assert "[" not in shown
         [row] = document(member, "cluster")["member-states"]
         assert (row["node"], row["state"], row["this-one"]) == (1, "synchronized", True)
@@ -385,3 +388,75 @@ def test_value_that_amqp_cannot_encode_is_status_2(running: BrokerProcess, words
     errors = ctl(running, *words, status=2).splitlines()
     assert len(errors) == 1 or errors[0].startswith("Usage: "), errors
     assert "invalid UTF-8" in errors[-1] or str(10**30) in errors[-1]
+
+
+def test_lists_are_sorted_filtered_and_limited_to_columns(running: BrokerProcess) -> None:
+    for name, count in (("funny-sorted", 1), ("many-sorted", 3), ("tiny-sorted", 0)):
+        ctl(running, "queues", "create", name)
+        send(running, name, *map(str, range(count)))
+    given = ("queues", "list", "--like", "*y-sorted", "--filter", "messages>0", "--columns", "name,messages")
+    assert [line.split() for line in ctl(running, *given, "--sort", "-messages").splitlines()] == [
+        ["name", "messages"], ["many-sorted", "3"], ["funny-sorted", "1"]
+    ]  # fmt: skip
+    rows = ctl(running, *given, "--sort", "messages", "--output", "csv").splitlines()
+    assert rows == ["name,messages", "funny-sorted,1", "many-sorted,3"]
+    assert [one["name"] for one in document(running, *given, "--filter", "held-bytes<1MiB", "--sort", "name")] == [
+        "funny-sorted", "many-sorted"
+    ]  # fmt: skip
+    for option in (("--columns", "size"), ("--sort", "size"), ("--filter", "size>1")):
+        refused = ctl(running, "queues", "list", *option, status=2)
+        assert "size: no such attribute (attributes: name, " in refused
+    assert "not ATTRIBUTE, operator" in ctl(running, "queues", "list", "--filter", "messages", status=2)
+    assert "invalid size" in ctl(running, "queues", "list", "--filter", "messages>many", status=2)
+    for name in ("funny-sorted", "many-sorted", "tiny-sorted"):
+        ctl(running, "queues", "delete", name, "--yes")
+
+
+def test_watched_list_is_repeated_until_interrupted(running: BrokerProcess) -> None:
+    call = [CAIRNMQ, "ctl", "--url", f"127.0.0.1:{running.port}", "queues", "list", "--watch=0.5s", "--columns", "name"]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        heads = 0
+        while heads < 3:
+            heads += watching.stdout.readline() == "name\n"
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=DEADLINE_S)
+    assert (watching.returncode, errors) == (130, "cairnmq: interrupted\n")
+
+
+def test_tables_of_people_fit_a_terminal_of_80_columns(running: BrokerProcess) -> None:  # U5
+    """Also with long names, addresses and times; a value in a row is complete or ends with an ellipsis."""
+    name = "payments." + "x" * 210
+    send(running, name, "one", {"long": "body " * 40})
+    connection = BlockingConnection(f"127.0.0.1:{running.port}")
+    connection.create_receiver(name, credit=1)
+    for words in (
+        ("connections", "list"), ("links", "list"), ("sessions", "list"), ("queues", "list"), ("queues", "peek", name),
+        ("queues", "show", name), ("users", "list"), ("broker",), ("store",), ("exchanges", "list"),
+    ):  # fmt: skip
+        shown = ctl(running, *words, environment={"COLUMNS": "80"})
+        assert max(map(len, shown.splitlines())) <= 80, shown
+    addresses = [one["name"] for one in document(running, "connections", "list")]
+    shown = ctl(running, "connections", "list", environment={"COLUMNS": "80"})
+    assert addresses[0] in shown, "an address is not folded"
+    assert name in ctl(running, "queues", "list", "--raw", environment={"COLUMNS": "80"})
+    connection.close()
+    ctl(running, "queues", "delete", name, "--yes")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("queues", "purge", "kept"), ("queues", "delete", "kept"), ("exchanges", "delete", "amq.topic"),
+     ("connections", "close", "1"), ("transactions", "rollback", "0b")],
+    ids=" ".join,
+)  # fmt: skip
+def test_destructive_command_needs_yes_without_a_terminal(running: BrokerProcess, words: tuple[str, ...]) -> None:
+    send(running, "kept", "one")
+    messages = document(running, "queues", "show", "kept")["messages"]
+    assert "no confirmation, and no terminal to ask on; give --yes" in ctl(running, *words, status=2)
+    assert document(running, "queues", "show", "kept")["messages"] == messages
+
+
+def test_name_of_a_group_of_ctl_is_suggested() -> None:  # U8
+    done = subprocess.run([CAIRNMQ, "queues", "list"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert "No such command 'queues'. Did you mean 'ctl queues'?" in done.stderr

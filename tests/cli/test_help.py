@@ -265,9 +265,9 @@ def test_output_is_csv_on_request(running: BrokerProcess) -> None:
     asked = [*ctl(running), "queues", "list", "--like", "orders*", "--output", "csv"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout.splitlines() == [
-        "name,durable,messages,ready,unsettled,consumers,bindings,enqueued,dequeued",
-        "orders,yes,0,0,0,0,0,0,0",
-        "orders.dead,yes,0,0,0,0,0,0,0",
+        "name,messages,ready,unsettled,consumers,enqueue-rate,dequeue-rate,durable,bindings,enqueued,dequeued",
+        "orders,0,0,0,0,,,true,0,0,0",
+        "orders.dead,0,0,0,0,,,true,0,0,0",
     ]
     one = subprocess.run([*ctl(running), "--output", "csv", "queues", "show", "news"], capture_output=True, text=True)
     assert one.stdout.splitlines()[0] == "attribute,value"

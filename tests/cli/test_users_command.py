@@ -41,7 +41,7 @@ def test_users_come_and_go(tmp_path: Path) -> None:
     assert "that is not the password" in refused(users(path, "check", "anna", said="another stone\n"))
     assert users(path, "password", "anna", said="a third stone\n").returncode == 0
     assert users(path, "check", "anna", said="a third stone\n").returncode == 0
-    assert users(path, "remove", "anna").returncode == 0
+    assert users(path, "remove", "anna", "--yes").returncode == 0
     assert users(path, "list").stdout == "ben\n"
     assert users(path, "check").stdout == f"{path}: OK, 1 user\n"
 

@@ -154,7 +154,7 @@ def test_a_host_that_nobody_knows_is_told(store: Store, command: Dump) -> None:
     filled(store)
     found = command("replay", store.path, "--to", "amqp://unknown.invalid", "--speed", "max")
     assert found.status == 1
-    reason = "amqp://unknown.invalid:5672: can't be reached: unknown host name; is a broker running there?"
+    reason = "amqp://unknown.invalid:5672: can't be reached: unknown host name; check the host name"
     assert found.err == f"cairnmq: sending: {reason}; accepted: 0 messages\n"
 
 

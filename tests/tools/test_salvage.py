@@ -308,7 +308,7 @@ def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path
 def test_the_command_wants_to_know_where_to(wholes: list[Whole], salvage_it: Dump, options: list[str]) -> None:
     out, err, status = salvage_it(wholes[0].path, *options)
     assert (out, status) == ("", 2)
-    assert err == "cairnmq: cairnmq salvage: where to?; give either --to NEW_STORE or --in-place\n"
+    assert err == "cairnmq: salvage: where to?; give either --to NEW_STORE or --in-place\n"
 
 
 def test_in_place_needs_yes_without_a_terminal(
@@ -320,7 +320,7 @@ def test_in_place_needs_yes_without_a_terminal(
         monkeypatch.setattr("sys.stdin", nothing)
         out, err, status = salvage_it(path, "--in-place")
     assert (out, status) == ("", 2)
-    assert err == "cairnmq: cairnmq salvage --in-place: no confirmation, and no terminal to ask on; give --yes\n"
+    assert err == "cairnmq: salvage --in-place: no confirmation, and no terminal to ask on; give --yes\n"
     assert tree(path) == before
     assert salvage_it(path, "--in-place", "--yes")[2] == 3
     assert tree(path) != before

@@ -77,7 +77,7 @@ def test_every_table_can_be_asked(lived: Path, command: Dump) -> None:
         found = command("sql", lived, f"select * from {name} limit 3", "--json")
         assert (found.status, bool(found.out)) == (0, name != "orphan_records"), found.err
     query = "select queue, count(*) from messages where state = 'queued' group by queue order by queue"
-    assert command("sql", lived, query).lines[1:] == ["done    2           ", "orders  48          "]
+    assert command("sql", lived, query).lines[1:] == ["done               2", "orders            48"]
     query = "select m.queue, q.depth from queues q join wiring m on q.queue = m.name"
     assert command("sql", lived, query).status == 0
     assert "enqueues" in command("sql", lived, ".tables").out
@@ -159,7 +159,7 @@ def test_what_is_wrong_is_one_line(lived: Path, tmp_path: Path, command: Dump) -
         found = command("sql", lived, query)
         assert (found.status, found.out, len(found.err.splitlines())) == (2, "", 1), found
     assert command("sql", tmp_path / "nowhere", "select 1").status == 2
-    assert command("sql", lived).err.startswith("cairnmq: cairnmq sql: no query")
+    assert command("sql", lived).err.startswith("cairnmq: sql: no query")
 
 
 def test_damage(store: Store, command: Dump) -> None:
@@ -180,7 +180,7 @@ def test_a_missing_package_is_told(lived: Path) -> None:
     command = [sys.executable, "-c", program, "sql", str(lived), "select 1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2
-    assert done.stderr == f"cairnmq: cairnmq sql: duckdb is missing; {install_hint('sql')}\n"
+    assert done.stderr == f"cairnmq: sql: duckdb is missing; {install_hint('sql')}\n"
 
 
 # ---- interruptions --------------------------------------------------------------------------------------------------

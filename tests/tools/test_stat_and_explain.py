@@ -260,7 +260,8 @@ def test_beside_a_broker_the_remedies_work(running: Any, tmp_path: Path, command
     for remedy in (*pin["inspections"], pin["remedies"][0]):
         _, *rest = shlex.split(remedy)
         assert rest[:3] == ["ctl", "--url", url]  # U6
-        done = subprocess.run([CAIRNMQ, *rest], capture_output=True, text=True, timeout=DEADLINE_S)
+        call = [CAIRNMQ, *rest, *(["--yes"] if "purge" in rest else [])]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=DEADLINE_S)
         assert done.returncode == 0, (remedy, done.stderr)
     assert done.stdout == "purged 1 message from queue orders\n"
     assert not json.loads(command("explain", "tail", tmp_path / "data", "--json").out)["by_queue"]

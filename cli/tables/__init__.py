@@ -1,0 +1,1 @@
+"""Tables for people: their layout, and values as texts."""
