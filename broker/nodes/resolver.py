@@ -58,10 +58,13 @@ class Resolver:
 
     def place_of(self, address: str, capabilities: Iterable[str] = ()) -> AddressTarget | None:
         """Return the target of *address*, or None if it does not exist yet."""
-        kind, name = asked = addresses.parse(address, capabilities)
+        kind, name, _ = asked = addresses.parse(address, capabilities)
         nodes = self.nodes
         if name.startswith("$"):  # the broker's own
             return None
+        if kind is AddressKind.EXCHANGE:
+            exchange = nodes.exchanges.get(asked.exchange)
+            return None if exchange is None else ExchangeTarget(exchange, asked.key)
         if kind is not AddressKind.TOPIC:
             queue = nodes.queues.get(name)
             if queue is not None or kind is AddressKind.QUEUE:
@@ -94,7 +97,8 @@ class Resolver:
         `LookupError` where a queue would be created.
         """
         place = self.place_of(address, capabilities)
-        name = addresses.parse(address, capabilities).name if place is None else place.name
+        asked = addresses.parse(address, capabilities)
+        name = asked.name if place is None else place.name
         if self.access is not None or operation != SEND:
             reason = self.use_denial_reason(place, name, user, operation, connection)
             if not reason and place is None and may_create:
@@ -102,12 +106,13 @@ class Resolver:
             if reason:
                 then(Forbidden(reason))
                 return
-        self._find(place, name, then, user, may_create=may_create)
+        self._find(place, name, then, user, flaw=addresses.flaw(address, asked), may_create=may_create)
 
     def find_for_itself(self, address: str, then: Callable[[AddressTarget | Exception], None]) -> None:
         """Find, or create, the target of *address* with the rights of the broker itself."""
         place = self.place_of(address)
-        self._find(place, addresses.parse(address).name, then)
+        asked = addresses.parse(address)
+        self._find(place, asked.name, then, flaw=addresses.flaw(address, asked))
 
     def create_queue(self, user: str, name: str, arguments: Arguments, done: Done[Queue]) -> None:
         """Create a durable queue that *user* owns, or find the existing one.
@@ -124,9 +129,9 @@ class Resolver:
 
     def _find(
         self, place: AddressTarget | None, name: str, then: Callable[[AddressTarget | Exception], None],
-        user: str = "", *, may_create: bool = True,
+        user: str = "", *, flaw: str = "", may_create: bool = True,
     ) -> None:  # fmt: skip
-        reason = "" if place is not None else self._creation_denial_reason(name, may_create=may_create)
+        reason = "" if place is not None else flaw or self._creation_denial_reason(name, may_create=may_create)
         if name in self.nodes.copies and not isinstance(place, Queue | ExchangeTarget):
             then(CopyLocked(name))
         elif place is not None:
