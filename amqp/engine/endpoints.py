@@ -245,6 +245,7 @@ class Endpoints:
             self._move(link, LinkEvent.LOST, for_good=link.routed is not None and not asks_to_last(link))
         proton.set_condition(lib.pn_session_condition(session), condition, description)
         lib.pn_session_close(session)
+        self.events.append(Event(EventKind.VIOLATED, text=f"{condition}: {description}"))
 
     def _on_tail_closed(self, event: Pointer) -> None:
         """Refuse the connection: proton stops reading at an unknown frame without an error of its own."""

@@ -414,8 +414,10 @@ class FrameCheck:
         half = Half(fields)
         key = half.name, half.sends
         if key in channel.names:
+            # ends the connection, as clients like Proton's `BlockingConnection` do not show the end of a session
             name = decode.complete(fields.raw[0])
-            raise Violation(Scope.SESSION, _INVALID, f"the session has a link {name!r} of that direction already")
+            reason = f"the session has a link {name!r} of that direction already: keep it, or name the second one"
+            raise Violation(Scope.CONNECTION, _INVALID, reason)
         if self._handles >= (most := self._handler.most_handles()):
             reason = f"a connection may have {most} attached handles, refused links among them: detach those"
             raise Violation(Scope.CONNECTION, "amqp:resource-limit-exceeded", reason)

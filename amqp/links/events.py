@@ -22,6 +22,8 @@ class EventKind(Enum):
     """The peer has answered an attach of this side."""
     FLOW = auto()
     DETACHED = auto()
+    VIOLATED = auto()
+    """The peer sent a frame for which its session was ended."""
     CLOSED = auto()
 
 

@@ -125,6 +125,8 @@ class Terminal:
         self._front: Handshake | None = self._gate.front(secure=secure, certified=certified)
         self.reason = ""
         """The reason why the connection ended, if any."""
+        self._session_failed = False
+        """A session was ended because of an error of the client."""
         self.user = ""
         """The user that the client has logged in as."""
         self.stored_key = b""
@@ -404,6 +406,8 @@ class Terminal:
             self.core.post(self._drivers.session_begun, self, event.session)
         elif event.kind is EventKind.ENDED:
             self.core.post(self._drivers.session_ended, self, event.session)
+        elif event.kind is EventKind.VIOLATED:
+            self._log_session_error(event.text)
         elif event.kind is EventKind.CLOSED:
             if event.text:  # the end of a client that just leaves is not logged
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
@@ -423,6 +427,12 @@ class Terminal:
                 self._note_given_back(link)
         elif event.kind is EventKind.DETACHED:
             self._detached(link, lost=False, for_good=event.closed)
+
+    def _log_session_error(self, error: str) -> None:
+        """Log why a session was ended; more errors of the same client are logged at debug level."""
+        level = logging.DEBUG if self._session_failed else logging.INFO
+        self._session_failed = True
+        log.log(level, "%s: a session was ended: %s", self.name, error, extra={**self._about, "event": "session.ended"})
 
     def _open(self) -> None:
         """Open the connection, if its user may have it and no limit forbids it."""

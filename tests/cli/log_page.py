@@ -58,6 +58,7 @@ STORE = {
     "history.truncated": "A query reads a range whose beginning was reclaimed.",
     "message.unreadable": "A message or its record cannot be read; it remains in the store.",
     "message.malformed": "A stored content is no AMQP message: it remains in the store, and is not delivered.",
+    "message.not-annotated": "A message is requeued without annotations of its receiver, and why.",
     "message.count-failed": "The count of failed deliveries cannot be stored, and is in memory only.",
 }
 CLUSTER = {
@@ -106,6 +107,7 @@ CLIENTS = {
     "connection.refused": "An address opens too many connections in a second.",
     "connection.failed": "A connection could not be accepted, for example for lack of file descriptors.",
     "connection.few-files": "The limit of open files allows fewer connections than `--max-connections`.",
+    "session.ended": "A session was ended because of an error of its client. `DEBUG` after the first one.",
     "connection.ended": "A connection has ended, and why. `DEBUG` if a client aborts it.",
     "link.selector-failed": "A selector exceeds its budget for a message; the link is closed.",
     "link.tag-not-stored": "A delivery of a resumable link waits, as its tag cannot be stored.",

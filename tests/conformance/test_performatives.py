@@ -92,7 +92,7 @@ STATE_CASES = [
          Rule("2.6.1", "Links are named so that they can be recovered when communication is interrupted. Link names "
               "MUST uniquely identify the link amongst all links of the same direction between the two participating "
               "containers."),
-         (performative("attach", {"name": "out"}),), SESSION, INVALID),
+         (performative("attach", {"name": "out"}),), CONNECTION, INVALID),  # U4
     Case("a second begin on a channel",  # D2
          Rule("2.5.1", "Sessions are established by creating a session endpoint, assigning it to an unused channel "
               "number, and sending a begin announcing the association of the session endpoint with the outgoing "
