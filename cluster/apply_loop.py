@@ -126,6 +126,9 @@ class ApplyLoop:
             messages.dequeue(sender, event, local)
         elif isinstance(event, events.ReleaseEvent):
             messages.release(sender, event, local)
+        elif isinstance(event, events.AmendEvent):
+            released = events.ReleaseEvent(event.name, (event.position,), bytes([event.failed]))
+            messages.release(sender, released, local, event.content)
         elif isinstance(event, events.MoveEvent):
             done = self._transactions.move(sender, position, event, local)
         elif isinstance(event, events.FrontEvent):

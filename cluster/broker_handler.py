@@ -82,6 +82,10 @@ class ReplicatedOrder:
         self._member.returns.add(self._queue, entry, failed, then)
         return False
 
+    def rewrite(self, entry: Entry, content: bytes) -> int:
+        self._member.returns.rewrite(entry, content)
+        return 0
+
     def release(self, entry: Entry, failed: bool) -> None:
         self.requeue(entry, failed, ignore)
 

@@ -11,11 +11,12 @@ Pure: bytes in, values out. Descriptors may also be symbols, as in the requests 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from . import encode
+from . import decode, encode
 from . import primitives as codec
 from .primitives import Malformed
+from .types import Described
 
 DECLARED = 0x33
 TRANSACTIONAL = 0x34
@@ -23,7 +24,7 @@ TRANSACTIONAL = 0x34
 _DECLARE, _DISCHARGE = 0x31, 0x32
 _AMQP_VALUE, _FIRST_SECTION, _LAST_SECTION = 0x77, 0x70, 0x78
 _ERROR = 0x1D
-_MODIFIED = 0x27
+_REJECTED, _MODIFIED = 0x25, 0x27
 _NULL = b"\x40"
 
 
@@ -50,6 +51,10 @@ class State(NamedTuple):
     """The code of the outcome; 0 without one."""
     failed: bool = False
     undeliverable: bool = False
+    error: tuple[str, str, bytes] | None = None
+    """Condition, description and encoded info of a rejection."""
+    annotations: bytes = b""
+    """The annotations of a modification, as an encoded map."""
 
 
 def read_request(message: bytes) -> Declare | Discharge:
@@ -92,11 +97,17 @@ def read_state(fields: bytes) -> State:
     if fields[at:end] in (b"", _NULL):
         return State(txn_id)
     outcome, at = codec.descriptor(fields[:end], at)
-    failed = undeliverable = False
+    if outcome not in (_MODIFIED, _REJECTED):
+        return State(txn_id, outcome)
+    first, second, third, *_ = [*decode.read_items(fields[:end], at), None, None, None]
     if outcome == _MODIFIED:
-        said, _ = codec.read_list(fields[:end], at)
-        failed, undeliverable = [*(value is True for value in said[:2]), False, False][:2]
-    return State(txn_id, outcome, failed, undeliverable)
+        return State(txn_id, outcome, first is True, second is True, annotations=encode.value(third) if third else b"")
+    if not isinstance(first, Described):
+        return State(txn_id, outcome)
+    fields_of_error: list[Any] = [*first.value, None, None]
+    condition, description, info = fields_of_error[:3]
+    error = str(condition), str(description or ""), encode.value(info) if info else b""
+    return State(txn_id, outcome, error=error)
 
 
 def write_state(txn_id: bytes, outcome: int, condition: str = "", description: str = "", info: bytes = b"") -> bytes:

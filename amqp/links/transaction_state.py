@@ -18,7 +18,7 @@ from . import settlement
 from .credit import grant
 from .link import Acquired, Link
 from .stream_cursor import StreamCursor
-from .values import Content, Outcome
+from .values import Content, Error, Outcome
 
 CAPABILITIES = (
     "amqp:local-transactions",
@@ -105,7 +105,9 @@ def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> N
     The delivery stays the link's until either side settles it.
     """
     state = read_state(_state_of(delivery, ffi.new("char[]", BUFFER_BYTES)))
-    link.provisional.append((state.txn_id, Outcome(None if settled else delivery, tag, *state[1:])))
+    outcome = Outcome(None if settled else delivery, tag, state.outcome, state.failed, state.undeliverable)
+    error = None if state.error is None else Error(*state.error)
+    link.provisional.append((state.txn_id, outcome._replace(error=error, annotations=state.annotations)))
     if settled:
         del link.unsettled[delivery]
         lib.pn_delivery_settle(delivery)

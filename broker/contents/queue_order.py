@@ -46,6 +46,9 @@ class QueueOrder(Protocol):
     def dead_letter(self, entry: Entry, reason: DequeueReason, then: Callable[[int], None]) -> None:
         """Dequeue a message that has no target; *then* gets the LSN to wait for before that is reported."""
 
+    def rewrite(self, entry: Entry, content: bytes) -> int:
+        """Replace the content of a message that will be requeued; return the LSN to wait for. Raise `CairnError`."""
+
     def still_has(self, entry: Entry) -> bool:
         """Return whether a message that was on its way elsewhere was not purged meanwhile."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -357,7 +357,11 @@ class Consumer(ReceivingDriver):
         """Requeue or move away messages that were not accepted; return deliveries that can be settled at once."""
         queue = self._queue
         settle: list[tuple[Delivery, int]] = []
-        for delivery, entry, state, failed, undeliverable, *_ in outcomes:
+        for delivery, entry, state, failed, undeliverable, error, added in outcomes:
+            if added:
+                entry.annotations = added
+            if error is not None:
+                entry.error = error[:2]
             has_failed = state == MODIFIED and failed
             is_over = has_failed and queue.failed(entry)
             if state == MODIFIED and undeliverable:
@@ -370,10 +374,22 @@ class Consumer(ReceivingDriver):
             else:
                 ended = () if delivery is None else ((delivery, state),)
                 settle_ended = partial(self.terminal.settle, ended) if ended else ignore
-                if queue.order.requeue(entry, has_failed, settle_ended):
+                if added:
+                    del entry.annotations
+                    then = partial(self._annotated, entry, has_failed, settle_ended)
+                    self._links.returns.annotate(queue, entry, added, then)
+                elif queue.order.requeue(entry, has_failed, settle_ended):
                     settle += ended
         self._core.schedule_dispatch(queue)
         return settle
+
+    def _annotated(
+        self, entry: Entry, has_failed: bool, settle: Callable[[], None], lsn: int, is_to_requeue: bool
+    ) -> None:
+        """Requeue a message whose annotations were changed, and settle it when the change is durable."""
+        if not is_to_requeue or self._queue.order.requeue(entry, has_failed, settle):
+            self._core.commits.when_durable(lsn, settle)
+        self._core.schedule_dispatch(self._queue)
 
     def over(self, entry: Entry) -> None:
         """Handle that the outcome of *entry*, which was settled in a transaction, has been applied."""

@@ -1,7 +1,8 @@
 """The death history of a message: the queues that it left for another address, with reason, count and times.
 
 It is in the message annotation `x-opt-deaths`, a list of maps in the order of the first deaths, with `queue`, `reason`,
-`count`, `first-time` and `last-time`. `x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and
+`count`, `first-time` and `last-time`, and the `condition` and `description` of the error with which a client rejected
+the message last. `x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and
 -`reason`, repeat its ends. Only the broker writes it: it removes such annotations of a sender when the
 message arrives.
 
@@ -27,6 +28,8 @@ WRITTEN_BY_BROKER = frozenset(
 AUTOMATIC = {EXPIRY: (REJECTION, TOO_OFTEN), TOO_OFTEN: (REJECTION,)}
 """Reasons that no client requests, and for each the reasons that prove that a client had the message."""
 MOST_COUNTED = 1 << 31
+MOST_TEXT = 1024
+"""Characters of a client's text in the history."""
 
 Deaths = list[dict[Any, Any]]
 
@@ -37,14 +40,23 @@ def read(content: bytes) -> Deaths:
     return [dict(death) for death in reported if isinstance(death, dict)] if isinstance(reported, list) else []
 
 
-def extended(deaths: Deaths, queue: str, reason: str, now_ms: int) -> dict[str, Any]:
-    """Return the annotations of a message with history *deaths* when it leaves *queue* for *reason*."""
+def extended(
+    deaths: Deaths, queue: str, reason: str, now_ms: int, error: tuple[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the annotations of a message with history *deaths* when it leaves *queue* for *reason*.
+
+    *error*: condition and description of the rejection.
+    """
     again = next((death for death in deaths if (death.get("queue"), death.get("reason")) == (queue, reason)), None)
     if again is None:
         again = {"queue": queue, "reason": reason, "count": 0, "first-time": Timestamp(now_ms)}
         deaths = [*deaths, again]
     again["count"] = min(max(_number(again.get("count")), 0), MOST_COUNTED) + 1
     again["last-time"] = Timestamp(now_ms)
+    for name, text in zip(("condition", "description"), error or ("", ""), strict=True):
+        again.pop(name, None)
+        if text:
+            again[name] = text[:MOST_TEXT]
     first = deaths[0]
     return {
         DEATHS: deaths,

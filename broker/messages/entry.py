@@ -20,7 +20,9 @@ class Entry:
     """A message on one queue. `message_id` is 0 if it is not stored; `content` is None if only the store holds it."""
 
     __slots__ = (
+        "annotations",
         "content",
+        "error",
         "excluded",
         "failures",
         "first_bytes",
@@ -32,6 +34,10 @@ class Entry:
         "previously_delivered",
     )
 
+    annotations: bytes
+    """The annotations, as an encoded map, of the client's last outcome; none if the attribute is not set."""
+    error: tuple[str, str]
+    """The condition and description with which a client rejected the message; none if the attribute is not set."""
     first_bytes: bytes
     """The beginning of a long message for a queue that needs it; else the attribute is not set."""
     min_delivery_count: int

@@ -252,6 +252,23 @@ class Queue:
         if self._note_dequeued is not None:
             self._note_dequeued(entries)
 
+    def replace_content(self, entry: Entry, message_id: int, content: bytes) -> None:
+        """Give a message that no consumer has another content, which is stored as *message_id*, or 0."""
+        if self.limits is not None:
+            self.limits.count_dequeued([entry])
+        if self.delivery_counts is not None:
+            self.delivery_counts.count_dequeued([entry])
+        held_bytes = len(content) + ENTRY_BYTES if not message_id or entry.content is not None else entry.held_bytes
+        self.memory.release(entry.held_bytes - held_bytes)
+        if not message_id:
+            self.count_transient(held_bytes - entry.held_bytes)
+        entry.message_id, entry.held_bytes = message_id, held_bytes
+        entry.content = content if not message_id or entry.content is not None else None
+        if self.limits is not None:
+            self.limits.count([entry])
+        if self.delivery_counts is not None and entry.failures:
+            self.delivery_counts.failed(entry)
+
     def change_lifetime(self, event: LifetimeEvent) -> None:
         """Change the state of the queue, unless *event* is ignored in this state."""
         self.lifetime = TABLE.get((self.lifetime, event), self.lifetime)

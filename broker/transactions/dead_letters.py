@@ -23,7 +23,7 @@ from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget
 from ..queues.ends import SourceQueue, TargetQueue
 from ..queues.queue import Queue
-from .moves import REASONS, Moves, shown
+from .moves import REASONS, Moves, combined, shown
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,35 @@ class Returns:
         found = partial(self._found, queue, entry, reason, then)
         self._find(entry, address, found, partial(self._is_unreadable, queue, entry, then))
 
+    def annotate(self, queue: SourceQueue, entry: Entry, annotations: bytes, then: Callable[[int, bool], None]) -> None:
+        """Combine *annotations*, an encoded map, with those of a message that its receiver gives back (3.4.5).
+
+        *then* gets the LSN to wait for, and whether the message still is to be requeued.
+        """
+        queue.contents.delayed[entry] = None
+
+        def loaded(contents: Sequence[bytes | CairnError]) -> None:
+            stays = queue.order.still_has(entry) and not entry.is_dequeued
+            queue.contents.delayed.pop(entry, None)
+            lsn, content = 0, contents[0]
+            try:
+                if isinstance(content, bytes) and stays:
+                    lsn = queue.order.rewrite(entry, combined(content, annotations))
+            except (Malformed, CairnError) as error:  # the disk is full, for example: it returns as it was
+                about = {"event": "message.not-annotated", "queue": queue.name}
+                text = "queue %s: message %d is requeued without the annotations of its receiver: %s"
+                log.warning(text, queue.name, entry.message_id, error, extra=about)
+            then(lsn, stays)
+
+        if entry.content is not None:
+            loaded([entry.complete()])
+        else:
+            self._core.loader.load_complete([entry.message_id], loaded)
+
+    def rewrite(self, queue: SourceQueue, entry: Entry, content: bytes) -> int:
+        """Replace the content of a message of this broker alone: see `Moves.rewrite`."""
+        return self._moves.rewrite(queue, entry, content)
+
     def look_up(
         self, queue: SourceQueue, entry: Entry, reason: str, failures: int, then: Callable[[Found | CairnError], None]
     ) -> None:
@@ -108,7 +137,7 @@ class Returns:
                 then(found)
             else:
                 targets = self._targets(queue, found, content, reason)
-                then((targets, shown(queue, failures, reason, targets, content, now_us)))
+                then((targets, shown(queue, entry, failures, reason, targets, content, now_us)))
 
         if address := queue.policy.dead_letter_address:
             self._find(entry, address, placed, then)

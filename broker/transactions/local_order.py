@@ -61,6 +61,9 @@ class LocalOrder:
             lsn = core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), reason)
         then(lsn)
 
+    def rewrite(self, entry: Entry, content: bytes) -> int:
+        return self._returns.rewrite(self._queue, entry, content)
+
     def still_has(self, entry: Entry) -> bool:
         return entry in self._queue.contents.delayed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...amqp.codec import header, sections
+from ...amqp.codec import decode, header, sections
 from ...amqp.codec.primitives import Malformed
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
@@ -51,7 +51,7 @@ class Moves:
         is_ordered = self._shares_queues and bool(shared([queue]) or shared(targets))
         if not (targets or is_ordered):
             return self._take_off(queue, entry, reason)
-        content = shown(queue, entry.failures, reason, targets, content, self._core.clock.wall_us())
+        content = shown(queue, entry, entry.failures, reason, targets, content, self._core.clock.wall_us())
         if is_ordered:
             self._order(queue, entry, reason, targets, content, then, refused)
             return None
@@ -96,6 +96,25 @@ class Moves:
 
         members.enqueue(ordered, Kept([(content, bool(entry.message_id))], True), there, nowhere)
 
+    def rewrite(self, queue: SourceQueue, entry: Entry, content: bytes) -> int:
+        """Replace the content of a message that no consumer has; return the LSN to wait for. Raises `CairnError`.
+
+        The message keeps its place until the next start, which puts it behind the others.
+        """
+        now_us, lsn, message_id = self._core.clock.wall_us(), 0, 0
+        if entry.message_id:
+            transaction = self._core.store.transactions.begin(now_us)
+            try:
+                transaction.dequeue(entry.message_id, queue.queue_id, now_us, DequeueReason.MOVED)
+                transaction.put(queue.queue_id, content, now_us)
+                lsn = transaction.commit(now_us)
+            except CairnError:
+                transaction.rollback(now_us)
+                raise
+            (message_id,) = transaction.message_ids
+        queue.replace_content(entry, message_id, content)
+        return lsn
+
     def _take_off(self, queue: SourceQueue, entry: Entry, reason: str) -> int:
         """Dequeue a message permanently; return the LSN to wait for."""
         if entry.is_dequeued or queue.is_deleted:
@@ -133,24 +152,40 @@ class Moves:
 
 
 def shown(
-    queue: SourceQueue, failures: int, reason: str, targets: Sequence[TargetQueue], content: bytes, now_us: int
-) -> bytes:
+    queue: SourceQueue, entry: Entry, failures: int, reason: str, targets: Sequence[TargetQueue], content: bytes,
+    now_us: int,
+) -> bytes:  # fmt: skip
     """Return the content on *targets* of a message that leaves *queue* for that reason, or by an operator's action."""
     if not targets:
         return content
     try:
         if reason:
-            content = _with_death_record(queue, failures, reason, content, now_us // 1000)
+            content = combined(content, getattr(entry, "annotations", b""))
+            error = getattr(entry, "error", None) if reason == REJECTION else None
+            content = _with_death_record(queue, failures, reason, content, now_us // 1000, error)
         return carried(content, now_us, always=any(target.policy.message_ttl_ms for target in targets))
     except Malformed:  # it is passed on, with any meaning of its sender
         return content
 
 
-def _with_death_record(queue: SourceQueue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
+def combined(content: bytes, annotations: bytes) -> bytes:
+    """Return *content* with message annotations that its receiver added, an encoded map (3.4.5). Raises `Malformed`."""
+    if not annotations:
+        return content
+    given = decode.read_map(annotations, 0, plain=False)
+    entries = {str(name): value for name, value in given.items() if isinstance(name, str)}
+    return sections.annotated(
+        content, {name: value for name, value in entries.items() if name not in death_history.WRITTEN_BY_BROKER}
+    )
+
+
+def _with_death_record(
+    queue: SourceQueue, failures: int, reason: str, content: bytes, now_ms: int, error: tuple[str, str] | None
+) -> bytes:
     head = header.parse(content)
     content = (
         sections.header_section(head._replace(delivery_count=head.delivery_count + failures, ttl_ms=None))
         + content[head.size_bytes :]
     )
-    entries = death_history.extended(death_history.read(content), queue.name, reason, now_ms)
+    entries = death_history.extended(death_history.read(content), queue.name, reason, now_ms, error)
     return sections.annotated(content, entries, without=(ENQUEUED, DELIVERY_TIME, DELIVERY_DELAY))

@@ -20,8 +20,8 @@ class Taken:
     """A message whose outcome depends on a transaction."""
 
     __slots__ = (
-        "consumer", "delivery", "entry", "failed", "is_acquired", "is_final", "is_off", "queue", "state",
-        "undeliverable",
+        "annotations", "consumer", "delivery", "entry", "error", "failed", "is_acquired", "is_final", "is_off", "queue",
+        "state", "undeliverable",
     )  # fmt: skip
 
     def __init__(
@@ -29,13 +29,20 @@ class Taken:
     ) -> None:
         self.consumer = consumer
         self.queue = queue
-        self.delivery, self.entry, self.state, self.failed, self.undeliverable, *_ = outcome
+        (
+            self.delivery, self.entry, self.state, self.failed, self.undeliverable, self.error, self.annotations,
+        ) = outcome  # fmt: skip
         self.is_final = self.delivery is None
         """True if the receiver can send no other outcome: it has settled the delivery, or its link is closed."""
         self.is_acquired = is_acquired
         """True if the delivery was acquired in the same transaction, and is requeued without it."""
         self.is_off = is_off(queue, self.state)
         """True if the commit dequeues the message."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the outcome, of a delivery that is settled."""
+        return Outcome(None, self.entry, self.state, self.failed, self.undeliverable, self.error, self.annotations)
 
     def move_reason(self) -> str:
         """Return the reason why the commit moves the message away; empty if it does not."""
@@ -45,6 +52,13 @@ class Taken:
             return REJECTION
         most = self.queue.policy.max_deliveries
         return TOO_OFTEN if self._fails and 0 < most <= self.failures else ""
+
+    def note(self) -> None:
+        """Let the message have the annotations and the error of the outcome when it is moved."""
+        if self.annotations:
+            self.entry.annotations = self.annotations
+        if self.error is not None:
+            self.entry.error = self.error[:2]
 
     @property
     def failures(self) -> int:
@@ -133,8 +147,7 @@ class TakenMessages:
             if not taken.is_off:
                 taken.queue.locked.pop(taken.entry, None)
                 if not taken.entry.is_dequeued:
-                    outcome = Outcome(None, taken.entry, taken.state, taken.failed, taken.undeliverable)
-                    taken.consumer.take_back([outcome])
+                    taken.consumer.take_back([taken.outcome])
             taken.consumer.over(taken.entry)
 
     def undo(self) -> None:

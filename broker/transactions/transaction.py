@@ -212,6 +212,7 @@ class ClientTransaction:
         moves = [taken for taken in self.taken.by_entry.values() if taken.move_reason()]
         self.pending += len(moves)
         for taken in moves:
+            taken.note()
             found = partial(self._move, taken)
             self._context.returns.look_up(taken.queue, taken.entry, taken.move_reason(), taken.failures, found)
 

@@ -14,6 +14,7 @@ All begin with their kind, one byte; numbers are little-endian. A name is a u16 
 | 8 | update_front | id u32; name; count u32; positions u64, failures u32, sizes u32 with bit 31; contents |
 | 9 | transaction | of each part its size u32, and an event of kind 1, 2 or 4: all of them are applied, or none |
 | 10 | digests | id u32; number u32; name; count u32; positions u64, failures u32; digests, 32 bytes each |
+| 11 | amend (release, with annotations of the receiver) | name; position u64; u8: 1 if its delivery failed; content |
 
 Decoding is pure. `BadEvent` carries the reason; all members decode the same bytes, so all of them ignore such an event.
 """
@@ -33,9 +34,9 @@ from ..group.group import MAX_PAYLOAD_BYTES
 from ..group.member_id import MemberId
 from .control_messages import flaw
 
-VERSION = 7
+VERSION = 8
 """The version of all events; rises with each change that an older member would interpret differently."""
-ENQUEUE, DEQUEUE, RELEASE, MOVE, ACK, CONTROL, PART, UPDATE_FRONT, TRANSACTION, DIGESTS = range(1, 11)
+ENQUEUE, DEQUEUE, RELEASE, MOVE, ACK, CONTROL, PART, UPDATE_FRONT, TRANSACTION, DIGESTS, AMEND = range(1, 12)
 TIMED = 1
 FIRST, LAST = 1, 2
 LASTS = 1 << 31
@@ -73,6 +74,15 @@ class ReleaseEvent(NamedTuple):
     name: str
     positions: tuple[int, ...]
     failed: bytes
+
+
+class AmendEvent(NamedTuple):
+    """A message that its receiver returns with other annotations, and so with another content."""
+
+    name: str
+    position: int
+    failed: bool
+    content: bytes
 
 
 class MoveEvent(NamedTuple):
@@ -127,7 +137,7 @@ class TransactionEvent(NamedTuple):
 
 
 Event = (
-    EnqueueEvent | DequeueEvent | ReleaseEvent | MoveEvent | AckEvent
+    EnqueueEvent | DequeueEvent | ReleaseEvent | AmendEvent | MoveEvent | AckEvent
     | ControlEvent | PartEvent | FrontEvent | TransactionEvent | DigestsEvent
 )  # fmt: skip
 
@@ -147,6 +157,10 @@ def dequeue(reason: DequeueReason, name: str, positions: Sequence[int]) -> bytes
 def release(name: str, positions: Sequence[int], failed: Sequence[int]) -> bytes:
     count = len(positions)
     return b"".join([bytes([RELEASE]), _name(name), struct.pack(f"<I{count}Q", count, *positions), bytes(failed)])
+
+
+def amend(name: str, position: int, failed: bool, content: bytes) -> bytes:
+    return b"".join([bytes([AMEND]), _name(name), struct.pack("<Q?", position, failed), content])
 
 
 def move(reason: DequeueReason, name: str, position: int, targets: Sequence[str], message: Message) -> bytes:
@@ -229,6 +243,10 @@ def _decode(data: bytes) -> Event:
         if kind == DEQUEUE:
             return DequeueEvent(DequeueReason(data[1]), name, positions)
         return ReleaseEvent(name, positions, data[end:])
+    if kind == AMEND:
+        (name,), at = _names(data, 1, 1)
+        position, failed = struct.unpack_from("<Q?", data, at)
+        return AmendEvent(name, position, failed, _content(data[at + 9 :]))
     if kind == MOVE:
         (name,), at = _names(data, 2, 1)
         position, count = struct.unpack_from("<QH", data, at)

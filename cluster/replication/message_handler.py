@@ -13,10 +13,12 @@ For a message that a state transfer has not brought yet, a tombstone or a note i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable, Sequence
 from functools import partial
 from itertools import count
 
+from ...base.errors import CairnError
 from ...broker.kernel.loader import BEGINNING_BYTES
 from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
@@ -29,6 +31,8 @@ from ..kernel.events import DequeueEvent, Message, ReleaseEvent
 from ..kernel.local_messages import LocalEvent
 from .ownership_handler import QueueOwnerHandler
 from .replica import Replica
+
+log = logging.getLogger(__name__)
 
 DROP_MESSAGES = 4096
 """The maximum number of messages dropped in one step, of those that the others do not have."""
@@ -183,7 +187,10 @@ class MessageHandler:
         replica.queue.note_change()
         return ids[DROP_MESSAGES:]
 
-    def release(self, sender: MemberId, event: ReleaseEvent, local: LocalEvent | None) -> None:
+    def release(
+        self, sender: MemberId, event: ReleaseEvent, local: LocalEvent | None, content: bytes | None = None
+    ) -> None:
+        """Returns messages to their queue; *content* replaces that of the only one."""
         replica = self._owners.replicas.get(event.name)
         if replica is None:
             return
@@ -193,6 +200,8 @@ class MessageHandler:
                 replica.note(position, failed[position])
         for entry in self.valid(replica, sender, event.positions, local, dead_letter=False):
             arrival = entry.position & ARRIVAL_MASK
+            if content is not None:
+                self._rewrite(replica, entry, content)
             entry.previously_delivered = True
             entry.failures += failed[arrival]
             if failed[arrival] and arrival > replica.base:  # each member delays it, in case the owner changes
@@ -202,6 +211,14 @@ class MessageHandler:
                 self._context.touch(replica.queue)
             else:
                 self._owners.give_back(replica, entry)
+
+    def _rewrite(self, replica: Replica, entry: Entry, content: bytes) -> None:
+        try:
+            self._returns.rewrite(replica.queue, entry, content)
+        except CairnError as error:  # the disk is full: the message stays as it was here
+            text = "queue %s: message %d is requeued without the annotations of its receiver: %s"
+            about = {"event": "message.not-annotated", "queue": replica.queue.name}
+            log.warning(text, replica.queue.name, entry.message_id, error, extra=about)
 
     def purge(self, replica: Replica, keep: Sequence[int], unheard: Iterable[Entry] = ()) -> int:
         """Removes all messages except those at *keep* and those of consumers elsewhere; returns their number (rule 16).
