@@ -54,7 +54,7 @@ class State(NamedTuple):
     error: tuple[str, str, bytes] | None = None
     """Condition, description and encoded info of a rejection."""
     annotations: bytes = b""
-    """The annotations of a modification, as an encoded map."""
+    """The annotations of the outcome modified, as an encoded map."""
 
 
 def read_request(message: bytes) -> Declare | Discharge:

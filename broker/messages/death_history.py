@@ -1,10 +1,9 @@
 """The death history of a message: the queues that it left for another address, with reason, count and times.
 
 It is in the message annotation `x-opt-deaths`, a list of maps in the order of the first deaths, with `queue`, `reason`,
-`count`, `first-time` and `last-time`, and the `condition` and `description` of the error with which a client rejected
-the message last. `x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and
--`reason`, repeat its ends. Only the broker writes it: it removes such annotations of a sender when the
-message arrives.
+`count`, `first-time` and `last-time`. `condition` and `description` are of the error of the last rejection.
+`x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and -`reason`, repeat its ends. Only the broker
+writes it: it removes such annotations of a sender when the message arrives.
 
 The history detects dead-letter cycles. A message that arrives at a queue which it has left before for the same reason
 is in an automatic cycle, unless a client has had it since: rejected it, or failed to handle it. Such a cycle would

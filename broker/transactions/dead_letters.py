@@ -98,7 +98,7 @@ class Returns:
         self._find(entry, address, found, partial(self._is_unreadable, queue, entry, then))
 
     def annotate(self, queue: SourceQueue, entry: Entry, annotations: bytes, then: Callable[[int, bool], None]) -> None:
-        """Combine *annotations*, an encoded map, with those of a message that its receiver gives back (3.4.5).
+        """Combine *annotations*, an encoded map, with those of a message that will be requeued (3.4.5).
 
         *then* gets the LSN to wait for, and whether the message still is to be requeued.
         """
