@@ -46,6 +46,8 @@ class Batch(WriteLog):
         self.begin_lsn = begin_lsn
         self.end_lsn = begin_lsn
         """The end of the batch, set when it is passed to the writer."""
+        self.size_bytes = 0
+        """The size of the contents."""
         self._parts: list[tuple[dict[str, _Rows], int]] = []
         self._begin_part()
 
@@ -55,9 +57,11 @@ class Batch(WriteLog):
         self._messages, self._placements = rows["message"], rows["placement"]
 
     def started(self, message_id: int, content: bytes, *, is_last: bool) -> None:
+        self.size_bytes += len(content)
         self._messages.append({"id": message_id, "content": content, "is_last": is_last})
 
     def continued(self, message_id: int, number: int, content: bytes, *, is_last: bool) -> None:
+        self.size_bytes += len(content)
         row = {"message_id": message_id, "number": number, "content": content, "is_last": is_last}
         self._rows["piece"].append(row)
 

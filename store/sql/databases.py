@@ -18,10 +18,12 @@ from ...base.errors import UnusableConnect
 from ..contract.layout import SQL_STORE_NAME
 from ..wiring.database import Database, check_sqlite, explicit_transactions, open_postgresql, open_sqlite, parse_address
 from ..wiring.wiring import Wiring
+from .space_reserve import FILE_NAME as RESERVE_NAME
 
 _NEW = SQL_STORE_NAME + ".new"
 _NEW_NAMES = (_NEW, _NEW + "-journal")
-FILE_NAMES = frozenset({*(SQL_STORE_NAME + suffix for suffix in ("", "-wal", "-shm", "-journal")), *_NEW_NAMES})
+_NAMES = [SQL_STORE_NAME + suffix for suffix in ("", "-wal", "-shm", "-journal")]
+FILE_NAMES = frozenset({*_NAMES, *_NEW_NAMES, RESERVE_NAME})
 _READERS = 4
 
 

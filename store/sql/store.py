@@ -47,7 +47,7 @@ class SqlStore(MappedStore):
         """Handed over in the caller's thread, and refused."""
         self._reader = reader = SqlReader(databases.reading)
         self.load_piece, self.load_first, self.end_reads = reader.piece, reader.first_pieces, reader.end
-        self._writer = SqlWriter(databases.writing, life, place.lock.misplaced)
+        self._writer = SqlWriter(databases.writing, life, place)
         self._is_started = False
         self._release = place.close
 
@@ -92,7 +92,9 @@ class SqlStore(MappedStore):
         return wrote
 
     def full(self, size_bytes: int = 0, records: int = 0) -> str:
-        return self._writer.reason
+        writer, waiting = self._writer, self._unwritten
+        size_bytes += self._batch.size_bytes + (waiting.size_bytes if waiting is not None else 0)
+        return writer.denial_reason(size_bytes)
 
     def close(self) -> None:
         """Close the store. Raises the errors of SQL if the rest can't be written: it was not confirmed, and is lost."""

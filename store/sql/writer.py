@@ -4,19 +4,23 @@ The first statement of each commit moves `progress` from the start of the batch 
 A batch is therefore committed once, even if the server failed during the commit and its outcome is unknown. It is not
 committed at all if another process has opened the store meanwhile, which an unavailable server cannot prevent.
 
-Transient errors (an unavailable or read-only server, a full disk) are waited for: the batch is retried until it is
-written; `reason` has the cause. Nothing is lost, because nothing of it was confirmed. Any other error, like a failing
-disk, ends the store, because the content of the disk is then unknown.
+Transient errors (an unavailable, read-only or full server, a file that another program has locked) are waited for: the
+batch is retried until it is written; `reason` has the cause. Nothing is lost, because nothing of it was confirmed. If
+the disk of a file is full, the space reserve is released, and the batch is written. Any other error, like a failing or
+read-only disk, or a reserve that does not suffice, ends the store, as it ends a journal.
 
 Threads: `start`, `offer` and `stop` are for the thread that makes the calls of the store, `reason` for any.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 
 from sqlalchemy import Connection, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from ...base.errors import (
     CairnError,
@@ -31,17 +35,20 @@ from ...base.errors import (
 from ..wiring import schema
 from ..wiring.database import Database, explaining
 from .batch import Batch
+from .directory import SqlDirectory
+from .space_reserve import SpaceReserve
 
 PASSING = (SqlUnreachable, SqlDenied, SqlReadOnly, DiskFull, UnusableConnect)
 """Transient errors, which end without data loss, by themselves or after an intervention of an administrator."""
 RETRY_S = 0.5
+CHECK_S = 1.0
+"""The interval at which an idle store checks its files and the free space."""
 
 
 class SqlWriter:
     """Writes one batch at a time."""
 
-    def __init__(self, database: Database, life: int, misplaced: Callable[[], str]) -> None:
-        """*misplaced*: returns a file of the store that was moved or removed."""
+    def __init__(self, database: Database, life: int, place: SqlDirectory) -> None:
         self.reason = ""
         """The reason why nothing can be written now; empty if writing works."""
         self.is_busy = False
@@ -53,7 +60,9 @@ class SqlWriter:
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._misplaced = misplaced
+        self._misplaced = place.lock.misplaced
+        self._reserve = SpaceReserve(place.path) if database.namespace is None else None
+        self._look_at_room()
 
     def start(
         self, on_durable: Callable[[int], None], on_failure: Callable[[JournalError], None], on_room: Callable[[], None]
@@ -87,18 +96,45 @@ class SqlWriter:
         if self._failure is not None:
             raise self._failure
         try:
-            with explaining(self._database, "messages can't be written"), self._database.engine.begin() as sql:
-                if self._begin(sql, batch):
-                    batch.execute(sql)
+            try:
+                self._commit(batch)
+            except DiskFull:
+                if self._reserve is None or not self._reserve.release():
+                    raise
+                self._empty_log()
+                self._commit(batch)
             self._look_in_place()
-        except PASSING as error:
-            self.reason = error.reason
-            raise
         except CairnError as error:
-            self._failure = _final(error)
             self.reason = error.reason
+            if isinstance(error, PASSING if self._reserve is None else SqlUnreachable):
+                raise
+            self._failure = _final(error)
             raise self._failure from error
         self.reason = ""
+        self._look_at_room()
+
+    def denial_reason(self, size_bytes: int) -> str:
+        """Return the reason why no message can be stored, beside *size_bytes* that wait; empty if one can."""
+        if self.reason or self._reserve is None:
+            return self.reason
+        batch = self._batch
+        return self._reserve.denial_reason(size_bytes + (batch.size_bytes if batch is not None else 0))
+
+    def _commit(self, batch: Batch) -> None:
+        with explaining(self._database, "messages can't be written"), self._database.engine.begin() as sql:
+            if self._begin(sql, batch):
+                batch.execute(sql)
+
+    def _look_at_room(self) -> None:
+        if self._reserve is not None:
+            self._reserve.look()
+            if self._reserve.denial_reason(0):
+                self._empty_log()
+
+    def _empty_log(self) -> None:
+        """Give the space of the log of SQLite back, as far as no reader needs it."""
+        with suppress(sqlite3.Error, SQLAlchemyError), closing(self._database.engine.raw_connection()) as connection:
+            connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _look_in_place(self) -> None:
         """Check the files: SQLite continues to write to a removed one, and confirmed changes would be lost."""
@@ -126,23 +162,30 @@ class SqlWriter:
     ) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._batch is not None or self._stopping)
+                self._changed.wait_for(lambda: self._batch is not None or self._stopping, CHECK_S)
                 batch = self._batch
-            if batch is None:
+            if batch is None and self._stopping:
                 return
             try:
-                if not self._write_at_last(batch, on_room):
+                if batch is None:
+                    was_full = bool(self.denial_reason(0))
+                    self._look_in_place()
+                    self._look_at_room()
+                    if was_full and not self.denial_reason(0):
+                        on_room()
+                elif not self._write_at_last(batch, on_room):
                     return
             except JournalFailed as error:
                 on_failure(error)
                 return
-            self._batch, self.is_busy = None, False
-            on_durable(batch.end_lsn)
+            if batch is not None:
+                self._batch, self.is_busy = None, False
+                on_durable(batch.end_lsn)
 
     def _write_at_last(self, batch: Batch, on_room: Callable[[], None]) -> bool:
         """Try until it is written; whether it was, before the writer was stopped."""
         while True:
-            was_full = bool(self.reason)
+            was_full = bool(self.denial_reason(0))
             try:
                 self.write(batch)
             except PASSING:
@@ -150,7 +193,7 @@ class SqlWriter:
                     if self._changed.wait_for(lambda: self._stopping, RETRY_S):
                         return False
             else:
-                if was_full:
+                if was_full and not self.denial_reason(0):
                     on_room()
                 return True
 
