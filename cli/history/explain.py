@@ -27,6 +27,7 @@ _NAMES = "The PostgreSQL server with the names of the queues"
 
 
 @click.group("explain", cls=CommonGroup)
+@url_option
 @output_options
 def explain(**_: Any) -> None:
     """Explain the size of a store, and how to reduce it. Nothing is written."""

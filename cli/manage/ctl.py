@@ -33,8 +33,8 @@ SINGLE_COLUMNS = {
 """The columns of objects of which each broker has one, for all members of a cluster."""
 COLUMNS = {
     "queue": (
-        "name", "messages", "ready", "unsettled", "consumers", "enqueue-rate", "dequeue-rate", "durable", "bindings",
-        "enqueued", "dequeued",
+        "name", "state", "messages", "ready", "unsettled", "consumers", "enqueue-rate", "dequeue-rate", "durable",
+        "bindings", "enqueued", "dequeued",
     ),
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
     "binding": ("exchange", "queue", "key", "arguments", "durable"),

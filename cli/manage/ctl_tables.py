@@ -9,7 +9,7 @@ from typing import Any
 
 from ...amqp.client.plain_values import plain
 from ...base.printable import printable, printable_json
-from ..tables.human_values import human
+from ..tables.human_values import human, style_of
 
 
 class Printer:
@@ -26,7 +26,7 @@ class Printer:
         if self.as_json:
             self._json([*values])
         elif not _print_values(values, columns, self._output):
-            _print_table(([(human(column, row.get(column)), "") for column in columns] for row in values), columns)
+            _print_table(([_cell(column, row.get(column)) for column in columns] for row in values), columns)
 
     def one(self, found: Mapping[str, Any]) -> None:
         """All there is of one thing."""
@@ -35,7 +35,7 @@ class Printer:
             return
         rows = ({"attribute": name, "value": value} for name, value in plain(found).items())
         if not _print_values(rows, ("attribute", "value"), self._output):
-            _print_table([(printable(name), "bold"), (human(name, value), "")] for name, value in plain(found).items())
+            _print_table([(printable(name), "bold"), _cell(name, value)] for name, value in plain(found).items())
 
     def done(self, text: str, found: Mapping[str, Any] | None = None) -> None:
         """Something was done; in JSON an object, which may have more to it."""
@@ -46,6 +46,10 @@ class Printer:
 
     def _json(self, value: Any) -> None:
         sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")
+
+
+def _cell(name: str, value: Any) -> tuple[str, str]:
+    return human(name, value), style_of(name, value)
 
 
 def _print_values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], output: str) -> bool:

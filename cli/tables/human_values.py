@@ -13,6 +13,7 @@ from ...base.times import time_text
 TIMES_MS = ("since", "due")
 """Attributes of times without a unit in their name, in milliseconds since 1970."""
 _IDENTIFIERS = ("identity", "id", "number", "position", "node", "process", "incarnation", "port", "slot", "place")
+_STATE_STYLES = {"full": "bold red", "no consumers": "yellow", "growing": "yellow", "paused": "cyan"}
 _SIZE_NAMES = ("bytes", "size")
 _UNITS_S = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
 
@@ -33,6 +34,13 @@ def human(name: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(human(name, one) for one in value)
     return printable(str(value))
+
+
+def style_of(name: str, value: Any) -> str:
+    """Return the style in which a table shows the value of the attribute *name*; empty for most."""
+    if name == "state":
+        return _STATE_STYLES.get(str(value), "")
+    return "bold red" if name == "alarms" and value else ""
 
 
 def raw(value: Any) -> str:

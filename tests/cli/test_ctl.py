@@ -66,7 +66,7 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     assert ctl(running, "queues", "create", "orders", "-a", "max-messages=1000") == "created queue orders\n"
     send(running, "orders", "one", "two", {"three": b"\xff"})
     [line] = [line for line in ctl(running, "queues", "list").splitlines() if line.startswith("orders")]
-    assert line.split()[:5] == ["orders", "3", "3", "0", "0"]
+    assert re.split("  +", line)[:6] == ["orders", "no consumers", "3", "3", "0", "0"]
     [found] = document(running, "queues", "list", "--like", "ord*")
     assert (found["name"], found["arguments"]) == ("orders", {"max-messages": 1000})
     assert document(running, "queues", "show", "orders") == {**found, "type": "queue"}
