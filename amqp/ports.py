@@ -81,6 +81,10 @@ class Open(NamedTuple):
     """True if the broker itself attached the link at another container, which checks who sent its messages."""
 
 
+IDLE = "idle for "
+"""The beginning of the reason why a connection ended whose client sent nothing for too long."""
+
+
 class DriverEnd(Protocol):
     """The core's end of a channel. Called on the core only."""
 
@@ -195,6 +199,14 @@ class TerminalEnd(Protocol):
     @property
     def error(self) -> Error | None:
         """The error with which the peer ended the link; None before that. Any thread."""
+
+    @property
+    def client(self) -> str:
+        """Return the address and the AMQP container ID of the client, for people. Any thread."""
+
+    @property
+    def lost_reason(self) -> str:
+        """Return why the connection ended, such as `idle for 60 s`; empty if that is unknown. Any thread."""
 
     @property
     def credit(self) -> int:

@@ -41,6 +41,15 @@ class AcquisitionLog:
         if not ids:
             return
         self._notes.note_acquired(queue_id, self._takers.get(terminal, _NOBODY), ids, self._clock.wall_us())
+        self._write_soon()
+
+    def record_returned(self, queue_id: int, reason: str, entries: Sequence[Entry]) -> None:
+        """Record why *entries*, which were acquired, are on their queue again."""
+        if ids := [entry.message_id for entry in entries if entry.message_id]:
+            self._notes.note_acquired(queue_id, taker("", reason), ids, self._clock.wall_us(), returned=True)
+            self._write_soon()
+
+    def _write_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
             self._scheduler.after(WRITE_AFTER_S, self._write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,9 +10,10 @@ from time import perf_counter
 from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
-from ...amqp.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
+from ...amqp.ports import IDLE, NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import CreditDriver
@@ -34,12 +36,17 @@ from .consumer_states import (
 )
 from .context import LinkContext
 
+log = logging.getLogger(__name__)
+
 TAKE_AT_ONCE = 256
 """The limit of messages that are dequeued at once."""
 MOST_LONG_BYTES = 16 << 20
 """The limit of long messages that are dequeued at once, as all of them is in memory then, except for the first."""
 MOST_IDLE_DRAIN_S = 1.0
 """The time for which a drain waits for memory while its client settles nothing."""
+
+
+_SILENCE_REMEDY = "it must send heartbeats while it works; see the guide \"Long tasks\""
 
 
 class ReceivingDriver(CreditDriver):
@@ -405,6 +412,19 @@ class Consumer(ReceivingDriver):
 
         self._links.returns.dead_letter(self._queue, entry, reason, dead_lettered)
 
+    def _report_lost(self, returned: Sequence[Entry]) -> None:
+        """Record why messages return to their queue. A consumer that was silent is logged: its program may not notice.
+        """
+        queue, reason = self._queue, self.terminal.lost_reason
+        if self._core.acquisitions is not None:
+            text = f"connection lost{': ' if reason else ''}{reason}"
+            self._core.acquisitions.record_returned(queue.queue_id, text, returned)
+        if reason.startswith(IDLE):
+            messages, client = counted(len(returned), "message"), self.terminal.client
+            queue.silence = f"{client} was {reason} and lost {messages}; {_SILENCE_REMEDY}"
+            about = {"event": "consumer.silent", "queue": queue.name}
+            log.warning("queue %s: the consumer %s", queue.name, queue.silence, extra=about)
+
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._sent_ahead.close()
         self._handle(ConsumerEvent.CLOSE)
@@ -418,6 +438,8 @@ class Consumer(ReceivingDriver):
         queue = self._queue
         taken = self._transactions.taken
         lost = lost and not self._links.returns.spares(queue)
+        if lost and returned:
+            self._report_lost(returned)
         for entry in returned:
             self.unsettled.pop(entry, None)
             if entry.is_dequeued:

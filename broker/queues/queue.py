@@ -53,7 +53,7 @@ class Queue:
         "detached_consumers", "draining", "expired", "has_lifetime", "is_deleted", "is_deleting", "is_owner",
         "is_paused", "late_selector", "lifetime", "limits", "locked", "maker", "memory", "memory_throttle",
         "messages", "name", "order", "owner", "policy", "positions", "private", "producers", "queue_id",
-        "replicated", "selecting", "taken", "transient_bytes", "waiting", "was_filled", "was_linked",
+        "replicated", "selecting", "silence", "taken", "transient_bytes", "waiting", "was_filled", "was_linked",
         "when_deleted"
     )  # fmt: skip
 
@@ -98,6 +98,8 @@ class Queue:
         """Dequeued messages that were rejected, or delivered too often."""
         self.expired = 0
         """Dequeued messages that expired."""
+        self.silence = ""
+        """The last consumer that lost messages because it sent no heartbeats, with the remedy; empty for none."""
         self.bindings = 0
         """The number of bindings that lead to the queue."""
         self._recovered = 0

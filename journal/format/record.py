@@ -73,7 +73,8 @@ class Flag(IntFlag):
     """Flags of a record. In a DEQUEUE the three highest bits hold a number that the store defines."""
 
     ENQUEUE = 1
-    """On START: the message is complete and enqueued on `queue_id`, as by a following ENQUEUE record."""
+    """On START: the message is complete and enqueued on `queue_id`, as by a following ENQUEUE record. On ACQUIRE: the
+    messages have returned to `queue_id`."""
     DELETE = 2
     """On DEQUEUE: that was the last queue; the message is deleted, as by a following DELETE record."""
     MORE = 4

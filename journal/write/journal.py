@@ -215,9 +215,11 @@ class Journal:
             lsns += range(first, first + HEAD_BYTES * fit, HEAD_BYTES)
         return lsns
 
-    def append_hint(self, type: int, payload: bytes, *, time_us: int, queue_id: int, extra: int) -> int:
+    def append_hint(
+        self, type: int, payload: bytes, *, time_us: int, queue_id: int, extra: int, flags: int = 0
+    ) -> int:
         """Add a note, which no operation waits for (see `has_awaited`); return its LSN."""
-        lsn = self.append_record(type, payload, time_us, 0, 0, 0, queue_id, 0, extra)
+        lsn = self.append_record(type, payload, time_us, flags, 0, 0, queue_id, 0, extra)
         self.note_bytes += HEAD_BYTES
         return lsn
 

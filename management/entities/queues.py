@@ -59,13 +59,16 @@ class QueueType(Named):
                        lambda q: self._rate(q, "dequeue_rate")),
                 string("state", "`paused`, `full`, `no consumers` (of ready messages), `growing` (more ready messages "
                        "in each of three samples), or `normal`.", lambda q: state_of(q, sampler.sample_of(q))),
+                string("silent-consumer", "The last consumer that lost messages because it sent no heartbeats, if "
+                       "any.", lambda q: q.silence),
                 string("connection", "The identity of the connection that the queue is deleted with, if any.",
                        self._connection),
             ),
             (
                 Operation(
-                    "CREATE", ("durable", "arguments"),
-                    "Creates the queue, durable unless `durable` is false. 409 if it exists with other properties.",
+                    "CREATE", ("durable", "arguments", "dry-run"),
+                    "Creates the queue, durable unless `durable` is false. 409 if it exists with other properties. "
+                    "With `dry-run` it is only checked.",
                     self._create,
                 ),
                 Operation(
@@ -124,6 +127,8 @@ class QueueType(Named):
             self._same(call, there, durable, settings)
         elif name in self._nodes.exchanges:
             raise Refusal(CONFLICT, "the name is in use by an exchange; use another name")
+        elif flag(asked, "dry-run", False):
+            call.answer({})
         elif not durable:
             denial = self._users.of(user).queue_denial()
             if denial is not None:
@@ -221,8 +226,8 @@ class TemplateType(Listed):
                           lambda pattern: self._nodes.templates.get(pattern, {})),
             ),
             (
-                Operation("CREATE", ("arguments",), "Creates the template. 409 if it exists with other arguments.",
-                          self._create),
+                Operation("CREATE", ("arguments", "dry-run"), "Creates the template. 409 if it exists with other "
+                          "arguments. With `dry-run` it is only checked.", self._create),
                 Operation("UPDATE", ("arguments",), "Replaces the arguments; existing queues keep theirs.",
                           self._update),
                 self.deletion("Deletes the template.", nodes.delete_template),
@@ -240,7 +245,9 @@ class TemplateType(Listed):
 
     def _create(self, call: Call) -> None:
         name, settings = self.new_name(call, CONFIGURE), self._settings(call)
-        if self.find(name) is None:
+        if flag(call.asked(), "dry-run", False):
+            call.answer({})
+        elif self.find(name) is None:
             self._nodes.set_template(name, settings, call.then_answer(lambda _: self.map_of(name), CREATED))
         elif self._nodes.templates[name] != settings:
             raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments; use UPDATE")

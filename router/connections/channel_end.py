@@ -38,6 +38,12 @@ class LinkHost(Protocol):
     core: Core
     engine: Engine
     closed: bool
+    name: str
+    reason: str
+
+    @property
+    def container(self) -> str:
+        """Return the client's AMQP container ID."""
 
     def note(self, action: Callable[..., None], *args: Any) -> None:
         """Queue work for the worker of the connection. On the core."""
@@ -66,6 +72,14 @@ class ChannelEnd:
     @property
     def error(self) -> Error | None:
         return self._link.error
+
+    @property
+    def client(self) -> str:
+        return f"{self._host.name} (container {self._host.container!r})"
+
+    @property
+    def lost_reason(self) -> str:
+        return self._host.reason
 
     @property
     def credit(self) -> int:

@@ -20,7 +20,7 @@ from ...amqp.links.events import Event, EventKind, Limits
 from ...amqp.links.link import Link
 from ...amqp.native.buffer_pool import Buckets
 from ...amqp.native.scratch_buffer import ScratchBuffer
-from ...amqp.ports import Drivers, Error
+from ...amqp.ports import IDLE, Drivers, Error
 from ...amqp.sasl.handshake import Handshake, Stage
 from ...amqp.sasl.server_handshake import ServerHandshake
 from ...base.accounts.audit import FORBIDDEN, LIMIT, Login, LoginFailure
@@ -46,6 +46,8 @@ MOST_HELD_BESIDE_BYTES = 16 << 20
 """Limit on a connection that also receives: the held links may wait for outcomes that it sends."""
 UNREADABLE = 1 << 30
 """More unanswered requests than any client may have."""
+
+_IDLE = "local-idle-timeout expired"
 
 Work = tuple[Callable[..., None], tuple[Any, ...]]
 
@@ -119,6 +121,7 @@ class Terminal:
         """Links that are held. While there are some, `is_full` may be true."""
         self.routing = self.endpoints.routing
         """Channels whose messages wait to be routed. While there are some, `is_full` may be true."""
+        self._idle_timeout_ms = context.limits.idle_timeout_ms
         self._admission = context.admission
         self._drivers = context.drivers
         self._gate = context.gate
@@ -411,8 +414,10 @@ class Terminal:
         elif event.kind is EventKind.CLOSED:
             if event.text:  # the end of a client that just leaves is not logged
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
-                log.log(level, "%s: %s", self.name, event.text, extra={**self._about, "event": "connection.ended"})
-                self.reason = event.text
+                is_idle = event.text.endswith(_IDLE)
+                self.reason = f"{IDLE}{self._idle_timeout_ms / 1000:g} s" if is_idle else event.text
+                text = f"{self.reason}: the client sent no heartbeats" if is_idle else event.text
+                log.log(level, "%s: %s", self.name, text, extra={**self._about, "event": "connection.ended"})
             self.give_up()
         elif link is None or (link.closed and event.kind is not EventKind.DETACHED):
             return

@@ -6,6 +6,9 @@ offset  size   field
      .   .      the AMQP container ID of the client, UTF-8
      .   .      the name of the link, UTF-8
 
+With the flag ENQUEUE the record is about messages that a consumer lost, and that are on their queue again: the
+container ID is empty, and in the place of the link is the reason.
+
 Recovery ignores it, compaction copies none, and it pins nothing. While a broker records acquisitions, every block has
 the flag `journal.block.ACQUISITIONS`. A block without the flag therefore means that no message was acquired while it
 was gathered, or that acquisitions were not recorded.

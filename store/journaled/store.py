@@ -209,9 +209,12 @@ class JournalStore(WiringCalls):
 
     # ---- delivery tracking ----------------------------------------------------------------------------------------
 
-    def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
+    def note_acquired(
+        self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int, *, returned: bool = False
+    ) -> None:
         """Record that *taker* (see `acquisitions.taker`) acquired these messages of that queue.
 
+        *returned*: they are on the queue again instead, for the reason that *taker* has as its link.
         No caller waits for it: it becomes durable with other records, or when `write_notes` is called. While the disk
         is full it is omitted, which the flags of the block show.
         """
@@ -220,7 +223,10 @@ class JournalStore(WiringCalls):
             return
         for at in range(0, len(message_ids), MOST_MESSAGES):
             some = message_ids[at : at + MOST_MESSAGES]
-            self.journal.append_hint(_ACQUIRE, encode(taker, some), time_us=time_us, queue_id=queue_id, extra=len(some))
+            self.journal.append_hint(
+                _ACQUIRE, encode(taker, some), time_us=time_us, queue_id=queue_id, extra=len(some),
+                flags=Flag.ENQUEUE if returned else 0,
+            )  # fmt: skip
 
     def write_notes(self) -> None:
         """Request durability, even if only notes were recorded."""

@@ -109,6 +109,8 @@ CLIENTS = {
     "connection.few-files": "The limit of open files allows fewer connections than `--max-connections`.",
     "session.ended": "A session was ended because of an error of its client. `DEBUG` after the first one.",
     "connection.ended": "A connection has ended, and why. `DEBUG` if a client aborts it.",
+    "consumer.silent": "A consumer sent no heartbeats, so its connection was closed and its messages return to the "
+    "queue. See [long tasks](../how-to/long-tasks.md).",
     "link.selector-failed": "A selector exceeds its budget for a message; the link is closed.",
     "link.tag-not-stored": "A delivery of a resumable link waits, as its tag cannot be stored.",
     "link.tag-unreadable": "A delivery tag of a resumable link cannot be read.",

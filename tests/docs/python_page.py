@@ -46,6 +46,9 @@ CLASSES = {
         ("arrival", "check", "check_taken", "on_accept", "on_deletion", "on_end", "on_purge", "on_release", "store"),
         (("id", "int"), ("name", "str"), ("is_deleted", "bool")),
     ),
+    "cairnmq.amqp.resumable_link.ResumableLink": PublicClass(
+        attributes=(("unsettled", "dict[bytes, Described | None]"),)
+    ),
     "cairnmq.store.Message": PublicClass(attributes=(("queue", "Queue"), ("id", "int"))),
     "cairnmq.store.UnitOfWork": PublicClass(("inner", "on_rollback")),
     "cairnmq.analytics.views.journal.Journal": PublicClass(

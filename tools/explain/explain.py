@@ -19,7 +19,7 @@ import numpy as np
 
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.holes import most as most_holes
-from ...journal.format.record import RecordType
+from ...journal.format.record import Flag, RecordType
 from ...store.contract.layout import HOLD_NAME
 from ...store.directory.lock import is_in_use, is_locked
 from ...store.message_map.pins import Pins
@@ -174,7 +174,10 @@ def _name_takers(found: Explanation, overview: StoreOverview, progress: Progress
             if head.type == RecordType.LOG_OPEN:
                 takers.clear()
                 continue
-            if (taken := acquired_in(block, head)) is not None:
+            taken = acquired_in(block, head)
+            if taken is not None and head.flags & Flag.ENQUEUE:  # returned
+                takers = {one: taker for one, taker in takers.items() if one not in taken.message_ids}
+            elif taken is not None:
                 taker: dict[str, object] = {"container": taken.container, "link": taken.link}
                 taker |= {"lsn": block.record_lsn(number), "time_us": head.time_us}
                 takers |= dict.fromkeys(about.keys() & set(taken.message_ids), taker)

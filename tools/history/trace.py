@@ -235,7 +235,9 @@ class _Reading:
             self._of_message(lsn, head)
         elif kind == _T.ACQUIRE and (found := acquired_in(block, head)) is not None:
             for one in found.message_ids:
-                if one in self._life.message_ids:
+                if one in self._life.message_ids and head.flags & Flag.ENQUEUE:
+                    self._tell(lsn, head, "returned to the queue", one, reason=found.link)
+                elif one in self._life.message_ids:
                     self._tell(lsn, head, "acquired", one, container=found.container, link=found.link)
         elif kind == _T.DTX_START:
             self._life.xids[head.txn_id] = bytes(block.payload(head)).hex()

@@ -167,7 +167,8 @@ class PeopleLines:
             return f"  without slots {holes_text(found)}"
         if type == _ACQUIRE and (taken := acquired_in(block, RecordHead._make(head))) is not None:
             ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
-            return f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
+            by = taken.link if flags & Flag.ENQUEUE else f"by {taken.container}/{taken.link}"
+            return f"  {printable(by)}: {ids}"
         if type == _DEQUEUE and flags >= _SHOWS_REASON:
             return f"  {reason(type, flags)}"
         if type == _QUEUE_DELETE and size:
@@ -291,7 +292,10 @@ class JsonLines:
         if type == _HOLES and (found := holes_in(block, RecordHead._make(row[1]))) is not None:
             return f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'
         if type == _ACQUIRE and (taken := acquired_in(block, RecordHead._make(row[1]))) is not None:
-            fields = {"message_ids": list(taken.message_ids), "container": taken.container, "link": taken.link}
+            by = {"container": taken.container, "link": taken.link}
+            if row[1][1] & Flag.ENQUEUE:
+                by = {"returned": taken.link}
+            fields = {"message_ids": list(taken.message_ids), **by}
             return f'{line[:-1]},"acquired":{_json(fields)}}}'
         return line
 

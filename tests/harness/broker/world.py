@@ -158,6 +158,14 @@ class FakeTerminal:
     def forward(self, messages: Sequence[Forward]) -> None:
         self.forwarded += messages
 
+    @property
+    def client(self) -> str:
+        return "test"
+
+    @property
+    def lost_reason(self) -> str:
+        return ""
+
     def when_sent(self, done: Callable[[], None]) -> None:
         if self.reads:
             self.post(done)

@@ -76,7 +76,8 @@ function figures(view) {
     cells.set(5, rate(given["enqueue-rate"] ?? NaN), `${short(given.enqueued)} in total`);
     cells.set(6, rate(given["dequeue-rate"] ?? NaN), `${short(given.dequeued)} in total`);
     cells.set(7, count(given["dead-lettered"]), given.expired ? `${count(given.expired)} expired` : "since the start");
-    about.replaceChildren(badge(given.durable ? "durable" : "transient", given.durable ? "good" : ""), ...featureBadges(given));
+    about.replaceChildren(badge(given.durable ? "durable" : "transient", given.durable ? "good" : ""), ...featureBadges(given),
+      ...(given["silent-consumer"] ? [noteBox("warn", `Consumer ${given["silent-consumer"]}`)] : []));
     const pairs = Object.entries(given.arguments);
     settings.replaceChildren(pairs.length ? facts(pairs.map(([key, value]) => [h("code", {}, key), setting(key, value)])) : h("p", { class: "muted" }, "This queue has no limits and no policies."));
   }
