@@ -27,7 +27,7 @@ from .api.openapi import PREFIX, description
 from .api.table import all_endpoints
 from .http.disconnect import until_disconnect
 from .http.guard import Guard, Refused, client_of, own_names
-from .session.errors import INTERNAL, INVALID, LOGIN_REQUIRED, NOT_ALLOWED, NOT_FOUND, ApiError
+from .session.errors import ANONYMOUS_LOGIN, INTERNAL, INVALID, LOGIN_REQUIRED, NOT_ALLOWED, NOT_FOUND, ApiError
 from .session.options import ConsoleOptions
 from .session.sessions import BrowserSession, Sessions
 
@@ -131,6 +131,8 @@ class Console:
             response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
             return response
         except ApiError as error:
+            if error.condition == LOGIN_REQUIRED and self._options.signs_in_anonymously:
+                error = ApiError(401, ANONYMOUS_LOGIN, "log in: POST an empty object to this resource")
             return error_response(error)
         except ClientDisconnect:
             return Response(status_code=499)  # for no client
@@ -150,6 +152,8 @@ class Console:
         except ApiError as error:
             if error.condition != LOGIN_REQUIRED or not is_optional:
                 raise
+            if self._options.signs_in_anonymously:
+                return json_response({"login": "anonymous"})
             return Response(status_code=204, headers=_NO_STORE)  # a browser would log another status as an error
 
     async def _login(self, request: Request) -> Response:

@@ -92,8 +92,15 @@ class ConsoleProcess:
             "archive_dir": given.archive_dir,
             "also": given.http_also,
             "log_file": given.log_file,
+            "signs_in_anonymously": self._is_open(),
             "configuration": rows_of(self._context),
         }
+
+    def _is_open(self) -> bool:
+        """Return whether only programs on this machine reach broker and console, and the broker has no users."""
+        given = self._given
+        is_local = is_loopback(given.listen) and is_loopback(given.http_listen) and not given.http_host
+        return is_local and given.users_file is None and given.tls_ca is None
 
     def _begin(self, options: str) -> subprocess.Popen[str]:
         fd = self._sock.fileno()

@@ -12,6 +12,7 @@ LIMIT = "amqp:resource-limit-exceeded"
 INTERNAL = "amqp:internal-error"
 UNAVAILABLE = "cairnmq:broker-unavailable"
 LOGIN_REQUIRED = "cairnmq:login-required"
+ANONYMOUS_LOGIN = "cairnmq:anonymous-login"
 FORGED = "cairnmq:request-refused"
 
 _CONDITIONS = {400: INVALID, 403: DENIED, 404: NOT_FOUND, 409: CONFLICT, 501: NOT_IMPLEMENTED, 507: LIMIT}

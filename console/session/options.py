@@ -29,6 +29,8 @@ class ConsoleOptions(NamedTuple):
     session_idle_s: float = 1800.0
     broker_token: str = ""
     """The secret that proves to the broker that this is its own console; empty for another console."""
+    signs_in_anonymously: bool = False
+    """Pages log in without a user: broker and console are on loopback, and the broker has no users."""
     configuration: tuple[Any, ...] = ()
     """The options of the broker with their values and sources, as maps."""
 

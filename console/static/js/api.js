@@ -25,9 +25,10 @@ export class Api extends EventTarget {
     return this.#remember(await this.#fetch("POST", "/session", { body: { user: user || null, password } }));
   }
 
-  /** The session of this browser, or null. */
+  /** The session of this browser, or null. A broker without users on this machine gets an anonymous one. */
   async session() {
     const found = await this.#fetch("GET", "/session", { query: { optional: true } });
+    if (found?.login === "anonymous") return this.signIn("", "").catch(() => null);
     return found && this.#remember(found);
   }
 

@@ -75,7 +75,12 @@ function setLost(isLost, text) {
 }
 
 router.addEventListener("change", open);
-api.addEventListener("expired", () => { if (session) leave("Your session has ended. Sign in again to continue."); });
+api.addEventListener("expired", () => {
+  if (!session) return;
+  const isAnonymous = session.user === null;
+  leave("Your session has ended. Sign in again to continue.");
+  if (isAnonymous) start();
+});
 api.addEventListener("unreachable", (event) => setLost(true, event.detail.status ? "The broker cannot be reached. The console tries again." : "The connection to the console is lost. Trying again."));
 api.addEventListener("reachable", () => setLost(false));
 live.addEventListener("lost", async () => {
