@@ -10,7 +10,18 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
 endif
 
-.PHONY: test setup compiled dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided nightly clean
+.PHONY: run test setup compiled dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided nightly clean
+
+# a broker with the web console, and its store in ./data; installs what is missing
+run: venv/run-ready
+	@venv/bin/cairnmq dev --store-dir ./data
+
+venv/run-ready: pyproject.toml scripts/debian-packages scripts/install-debian-packages scripts/install-python-packages
+	@scripts/install-debian-packages debian-packages
+	@test -x venv/bin/python || $(PYTHON) -m venv venv
+	@echo "make run installs CairnMQ and its Python packages in ./venv; this takes a minute or two"
+	@scripts/install-python-packages venv '.[console]'
+	@touch $@
 
 test: setup
 	$(MAKE) --no-print-directory --jobs=2 lint compiled
@@ -19,9 +30,9 @@ test: setup
 setup: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml scripts/debian-packages scripts/debian-packages-for-tests scripts/install-python-packages
-	scripts/install-debian-packages
+	@scripts/install-debian-packages debian-packages debian-packages-for-tests
 	$(PYTHON) -m venv $(VENV)
-	scripts/install-python-packages $(VENV)
+	scripts/install-python-packages $(VENV) '.[dev,interop]'
 	touch $@
 
 # a wheel and a source distribution, in dist/, byte by byte the same from the same commit
@@ -156,4 +167,4 @@ nightly:
 	CAIRN_THOROUGH=1 CAIRN_SEED=$(SEED) $(NIGHTLY) $(MAKE) --no-print-directory test
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

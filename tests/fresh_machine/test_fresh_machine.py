@@ -30,6 +30,8 @@ MARKS = (
     pytest.mark.skipif(not amount("CAIRN_FRESH_MACHINES", 1, 0), reason="for thorough runs, or CAIRN_FRESH_MACHINES=1"),
 )
 PASSWORD = "one stone"
+START = "venv/bin/cairnmq broker --store-dir ./data"
+VERSIONS = "dpkg-query -W -f '${Package} ${Version}\\n'"
 INSTALLS = "pip install ~/cairnmq"
 READY = """
 ready() {  # until the broker with the output file $1 and the process $2 serves
@@ -117,14 +119,40 @@ def on_machine(test: Callable[[Tell], None]) -> Callable[[Tell], None]:
 
 
 def install(there: Machine, watch: Stopwatch) -> str:
-    """Run the installation commands of README.md, and return the command that starts a broker."""
+    """Run the first commands of README.md in the checkout, and return a command that starts a broker."""
     there.run("apt-get update", online=True)
-    packages, environment, start = readme("Quick start")[0].commands
+    packages, _, run = readme("Quick start")[0].commands
+    there.run(packages, online=True)
+    watch.lap("git and make")
+    before = there.run(VERSIONS)
+    said = there.run(started_by(run), online=True)
+    watch.lap(run)
+    for package in (ROOT / "scripts/debian-packages").read_text().split():
+        assert f" {package}" in said.partition("installing them")[0], said
+    assert set(before.splitlines()) <= set(there.run(VERSIONS).splitlines()), "a package was upgraded or removed"
+    there.run(started_by(run, *readme("Quick start")[1].commands))  # offline, as everything is installed
+    return START
+
+
+def install_by_hand(there: Machine, watch: Stopwatch) -> str:
+    """Run the commands of the page on installation, and return a command that starts a broker."""
+    there.run("apt-get update", online=True)
+    packages, environment, _ = section("how-to/install.md", "From a checkout")[0].commands
     there.run(packages, online=True)
     watch.lap("Debian packages")
     there.run(environment, online=True)
     watch.lap("pip install")
-    return start
+    return START
+
+
+def started_by(run: str, *scene: str) -> str:
+    """Return a script that starts a broker with `make run`, runs the scene, and stops the broker with Ctrl-C."""
+    make = f"setsid env --default-signal=INT sh -c 'echo $$ > run.pid; exec {run}'"
+    begin = f"({make} || :; touch run.ended) > run.log 2>&1 &"
+    failed = "[ ! -e run.ended ] || { cat run.log; exit 1; }"
+    wait = f"until grep -qs 'web console: *http' run.log; do {failed}; sleep 0.1; done"
+    end = "kill -INT -$(cat run.pid)\nuntil [ -e run.ended ]; do sleep 0.1; done\ncat run.log"
+    return "\n".join(("rm -f run.log run.ended", begin, wait, *scene, end))
 
 
 def first_message(there: Machine, start: str) -> None:
@@ -132,7 +160,7 @@ def first_message(there: Machine, start: str) -> None:
     once = serving(start, program(message.text), "venv/bin/cairnmq ctl queues list")
     for _ in range(2):  # the first run leaves no messages
         said = there.run(once)
-        assert said.count("one cairn, please\n") == 1
+        assert said.count("cairn 1\ncairn 2\n") == 1
         [row] = [line for line in said.splitlines() if line.startswith("orders ")]
         assert row.split()[2] == "0", said
 
@@ -181,6 +209,16 @@ def read(there: Machine, watch: Stopwatch, page: str) -> None:
     watch.lap(page)
 
 
+@on_machine
+def test_make_run_needs_only_git_and_make_on_debian_12(tell: Tell) -> None:
+    """The first block of README.md installs everything, prints it before, upgrades nothing, and starts a broker."""
+    with machine("bookworm", tell) as there:
+        watch = Stopwatch()
+        first_message(there, install(there, watch))
+        watch.lap("quick start (twice)")
+        tell(f"Debian 12, make run: {watch}")
+
+
 def walk_of_developer(there: Machine, installed: Stopwatch, start: str) -> Stopwatch:
     watch = Stopwatch(installed)
     first_message(there, start)
@@ -211,7 +249,7 @@ def walk_of_data_engineer(there: Machine, installed: Stopwatch) -> Stopwatch:
 
 def packages(there: Machine) -> None:
     """Check the wheel and the source distribution that `make dist` builds."""
-    there.run("apt-get install -y make && venv/bin/pip install build && touch venv/ready", online=True)
+    there.run("venv/bin/pip install build && touch venv/ready", online=True)
     there.run("make dist VENV=venv", online=True)
     for kind in ("*.tar.gz", "*.whl"):
         install = f"venv/bin/pip install --force-reinstall --no-deps dist/{kind}"
@@ -249,7 +287,7 @@ def test_three_new_users_need_only_the_pages_on_debian_12(tell: Tell) -> None:
 def test_readme_works_on_debian_13(tell: Tell) -> None:
     with machine("trixie", tell) as there:
         installed = Stopwatch()
-        start = install(there, installed)
+        start = install_by_hand(there, installed)
         tell(f"Debian 13, a backend developer: {walk_of_developer(there, installed, start)}")
         tell(f"Debian 13, an operator: {walk_of_operator(there, installed, start)}")
         packages(there)
