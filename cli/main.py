@@ -36,14 +36,20 @@ class _Entry(NamedTuple):
     """Arguments of a call; empty if the help of the command has examples."""
 
 
-_CTL = ("manage.ctl", "manage.ctl_nodes", "manage.ctl_clients", "manage.ctl_connectors", "manage.ctl_federation")
+_CTL = (
+    "manage.ctl", "manage.ctl_nodes", "manage.ctl_clients", "manage.ctl_connectors", "manage.ctl_federation",
+    "manage.ctl_definitions",
+)  # fmt: skip
 COMMANDS = {
     "broker": _Entry("Run", "Run a broker", ("run.broker",)),
+    "dev": _Entry("Run", "Run a broker to try, with samples", ("run.dev",), "dev"),
     "console": _Entry("Run", "Serve the web console of a broker", ("run.console",)),
     "config": _Entry("Run", "Check and show the configuration", ("run.config",)),
     "doctor": _Entry("Run", "Check the host and a store", ("run.doctor",)),
     "support-bundle": _Entry("Run", "Collect diagnostic data", ("run.doctor",)),
     "users": _Entry("Run", "Manage the users file", ("manage.users",)),
+    "send": _Entry("Manage", "Send messages", ("manage.messages",)),
+    "receive": _Entry("Manage", "Receive messages", ("manage.messages",)),
     "ctl": _Entry("Manage", "Manage a running broker", _CTL),
     "completion": _Entry("Manage", "Print a shell completion script", ("manage.completion",)),
     "man": _Entry("Manage", "Show the manual of a command", ("manage.man",)),
@@ -78,6 +84,7 @@ COMMANDS = {
 
 
 _BELOW_CTL = (
+    "definitions", "wait",
     "queues", "exchanges", "bindings", "templates", "connections", "links", "sessions", "transactions", "connectors",
     "link-routes", "auto-links", "federated-queues", "routers", "store", "cluster", "reload",
 )  # fmt: skip

@@ -159,6 +159,8 @@ class Receiver(ClientLink):
 
     is_receiver = True
     in_runs = False
+    drains = False
+    """The broker sends what it has, and then takes the rest of the credit back."""
 
     def __init__(
         self, wire: Session, name: str, address: str, then: Callable[[bytes], None], *, settle: int = UNSETTLED,

@@ -117,7 +117,7 @@ class Wire:
     def flow(self, link: Receiver) -> None:
         """Send a link's credit and the window of the session."""
         count = Uint(link.delivery_count & 0xFFFFFFFF)
-        self.send_frames(self._flow(Uint(link.handle), count, Uint(link.credit), None, False))
+        self.send_frames(self._flow(Uint(link.handle), count, Uint(link.credit), None, link.drains))
         self._flow_due = False
 
     # ---- bytes

@@ -16,6 +16,7 @@ from .described_options import FILE, ConfigFile, DescribedOption
 DEFAULT_FILE = "cairnmq.toml"
 """The configuration file in the working directory; read if it exists and no other file is named."""
 _ARGUMENTS = "cairnmq.arguments"
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((\S+).*\)")
 _PASSWORD = re.compile(r"(://[^:/@?#]*):[^@/]*@")
 
 
@@ -24,7 +25,14 @@ class ConfiguredCommand(GroupedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_ARGUMENTS] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if extra := _EXTRA.fullmatch(error.message):
+                remedy = f"name the option, as in --store-dir {extra[1]}"
+                text = f"Got unexpected extra argument ({extra[1]}): {remedy}"
+                raise click.UsageError(text, ctx) from error
+            raise
 
     def described(self) -> dict[str, DescribedOption]:
         """Return the described options by their keys."""

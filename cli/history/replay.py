@@ -19,10 +19,9 @@ from ..common.login_options import login_of
 from ..common.output import answering, output, print_rows, printable, remark
 from ..common.send_options import address_of, send, target_options, tell_sent
 from ..common.units import Finite
-from ..options.common_options import output_options
+from ..options.common_options import SELECTION, TARGET, GroupedCommand, option, output_options
 from ..options.confirmation import dry_run_option
 from ..options.store_options import archives_option, connect_options
-from ..options.subjects import SELECTION, TARGET, GroupedCommand, option
 
 
 class _Speed(click.ParamType[float]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -129,6 +129,11 @@ def ctl(**_: Any) -> None:
     """
 
 
+def group_named(name: str, **more: Any) -> Callable[[Callable[..., Any]], click.Group]:
+    """Return the decorator that makes a group of `ctl`."""
+    return lambda made: ctl.group(name, cls=CommonGroup, **more)(connection_options(made))
+
+
 def with_tools(command: Command) -> Command:
     """Add the options of a connection; the command gets the tools as its first argument."""
 
@@ -147,11 +152,16 @@ def with_tools(command: Command) -> Command:
     return connection_options(update_wrapper(wrapped, command))
 
 
-def _value_of(text: str) -> tuple[str, Any]:
+def argument_of(option: str) -> Callable[[str], tuple[str, Any]]:
+    """Return the function that reads KEY=VALUE of *option*."""
+    return partial(_value_of, option)
+
+
+def _value_of(option: str, text: str) -> tuple[str, Any]:
     """KEY=VALUE: a number, true or false where it looks like one, else a text; `=` in quotes stays a text."""
     key, sign, raw = text.partition("=")
     if not key or not sign:
-        raise click.UsageError(f"--argument {text}: not KEY=VALUE, such as max-messages=1000")
+        raise click.UsageError(f"{option} {text}: not KEY=VALUE, such as max-messages=1000")
     if raw in ("true", "false"):
         return key, raw == "true"
     try:
@@ -159,13 +169,13 @@ def _value_of(text: str) -> tuple[str, Any]:
     except ValueError:
         return key, raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
     if not -(1 << 63) <= number < 1 << 63:
-        raise click.UsageError(f"--argument {text}: the number does not fit into 64 bits; use quotes for a text")
+        raise click.UsageError(f"{option} {text}: the number does not fit into 64 bits; use quotes for a text")
     return key, number
 
 
 arguments_option = click.option(
     "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
-    callback=lambda context, option, texts: dict(map(_value_of, texts)),
+    callback=lambda context, option, texts: dict(map(argument_of("--argument"), texts)),
     help="Argument of the created or changed entity. Repeatable.",
 )  # fmt: skip
 _CLUSTER = click.option("--cluster", is_flag=True, help="Include all members of the cluster.")

@@ -90,8 +90,10 @@ class ManagementClient:
             after = found["next"]
 
     def close(self) -> None:
+        """Close the connection; the next request makes another one."""
         if self._wire is not None:
             self._wire.close()
+        self._wire = self._management = None
 
     def _connected(self) -> Management:
         if self._management is None:

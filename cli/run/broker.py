@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -42,13 +43,7 @@ def _broker(given: BrokerSettings) -> None:
     separated by spaces) and in a configuration file (store-dir = "./data"). The command line overrides the environment,
     and the environment overrides the file. `cairnmq config show` prints all values and where they come from.
     """
-    for warning in unknown_variables(broker, given.connect_to):
-        announce("broker.unknown-variable", warning, logging.WARNING)
-    options = checked_options(given)
-    sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
-    gc.freeze()  # objects that exist now live until the end
-    gc.set_threshold(GARBAGE_AFTER, 20, 20)
-    _run(options, given, click.get_current_context())
+    serve(given, click.get_current_context())
 
 
 broker = ConfiguredCommand(
@@ -61,7 +56,26 @@ broker = ConfiguredCommand(
 )
 
 
-def _run(options: BrokerOptions, given: BrokerSettings, context: click.Context) -> None:
+def serve(
+    given: BrokerSettings, context: click.Context, started: Callable[[RunningBroker, str], None] = lambda *_: None
+) -> None:
+    """Run a broker until it receives a signal. *context*: that of the command `broker`, which a reload parses again.
+
+    *started* is called when the broker serves, with the URL of the web console, empty without one.
+    """
+    for warning in unknown_variables(broker, given.connect_to):
+        announce("broker.unknown-variable", warning, logging.WARNING)
+    options = checked_options(given)
+    sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
+    gc.freeze()  # objects that exist now live until the end
+    gc.set_threshold(GARBAGE_AFTER, 20, 20)
+    _run(options, given, context, started)
+
+
+def _run(
+    options: BrokerOptions, given: BrokerSettings, context: click.Context,
+    started: Callable[[RunningBroker, str], None],
+) -> None:  # fmt: skip
     web_console = None if given.http_port is None else ConsoleProcess(given, context)
     if web_console is not None:
         options = replace(options, router=replace(options.router, console_token=web_console.token))
@@ -76,11 +90,11 @@ def _run(options: BrokerOptions, given: BrokerSettings, context: click.Context) 
     for line in running.recovery.lines():
         announce("broker.recovered", line)
     if running.recovery.lines()[0] == "new store" and given.store != "memory":
-        text = f"no store was in {given.store_dir}: created one; check --store-dir if you expected messages"
-        announce("broker.store-created", text)
+        announce("broker.store-created", f"created a new store in {given.store_dir}")
     if web_console is not None:
         web_console.start(running)
         announce("broker.console", f"web console at {web_console.url}")
+    started(running, "" if web_console is None else web_console.url)
     while not running.wait(0.2) and not stop.asked:
         if stop.reload_asked:
             stop.reload_asked = False

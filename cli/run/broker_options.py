@@ -42,6 +42,7 @@ _EXTRAS = {"delta": ("deltalake", "delta"), "iceberg": ("pyiceberg", "iceberg")}
 _LEAST_FRAME_BYTES, _MOST_FRAME_BYTES = 4 << 10, 64 << 10
 _NAME_ONE = "name an address of this machine"
 _FRAMES_IN_MEMORY = 1024
+_DIRECTORY = "./data"
 
 
 def checked_options(given: BrokerSettings) -> BrokerOptions:
@@ -93,7 +94,13 @@ def quota_of(given: BrokerSettings) -> Quota:
 
 def _store_options(given: BrokerSettings) -> StoreOptions:
     if given.store_dir is None and given.store != "memory":
-        raise click.UsageError("Missing option '--store-dir' (CAIRNMQ_STORE_DIR, or store-dir in the file).")
+        if given.store not in ("journal", "sql"):
+            reason = "this is the kind of the store, and no directory is named"
+            raise InvalidOption(f"--store {given.store}", reason, f"give --store-dir, such as --store-dir {_DIRECTORY}")
+        raise click.UsageError(
+            "Missing option '--store-dir' (CAIRNMQ_STORE_DIR, or store-dir in the file): name the data directory, such "
+            f"as --store-dir {_DIRECTORY}, or run `cairnmq dev` for a trial."
+        )
     if given.archive_dir is None and (given.archive_max_size or given.archive_max_age):
         place = "--archive-max-size, --archive-max-age"
         raise InvalidOption(place, "there is no archive", "name one with --archive-dir")

@@ -64,11 +64,15 @@ def console(
     serve(options, sock, lambda _: click.echo(f"web console at {url_of(http_listen, sock, is_https=bool(tls_cert))}"))
 
 
+def missing_module() -> str:
+    """Return the first package of the extra that is not installed; empty if all are."""
+    return next((module for module in ("starlette", "uvicorn") if find_spec(module) is None), "")
+
+
 def require_console(place: str) -> None:
     """Raise `CairnError` if the packages of the extra are not installed."""
-    for module in ("starlette", "uvicorn"):
-        if find_spec(module) is None:
-            raise CairnError(place, f"{module} is not installed", install_hint("console"))
+    if module := missing_module():
+        raise CairnError(place, f"{module} is not installed", install_hint("console"))
 
 
 def check_listener(option: str, host: str, *, has_tls: bool, is_insecure: bool) -> None:

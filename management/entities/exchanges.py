@@ -39,8 +39,9 @@ class ExchangeType(Named):
             ),
             (
                 Operation(
-                    "CREATE", ("exchange-type", "durable", "arguments"),
-                    "Creates the exchange, by default `direct` and durable. 409 if it exists with other properties.",
+                    "CREATE", ("exchange-type", "durable", "arguments", "dry-run"),
+                    "Creates the exchange, by default `direct` and durable. 409 if it exists with other properties. "
+                    "With `dry-run` it is only checked.",
                     self._create,
                 ),
                 Operation(
@@ -85,6 +86,8 @@ class ExchangeType(Named):
             call.answer(self.map_of(there))
         elif name in self._nodes.queues:
             raise Refusal(CONFLICT, "the name is in use by a queue; use another name")
+        elif flag(asked, "dry-run", False):
+            call.answer({})
         elif not durable:
             call.answer(self.map_of(self._nodes.add_exchange(name, kind, settings)), CREATED)
         else:

@@ -45,7 +45,7 @@ def test_it_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: int) -> N
         assert running.wait_for(r" listening on 127\.0\.0\.1:\d+$")
         assert running.wait_for(rf" storing in {store}$")
         assert running.wait_for(" new store$")
-        assert running.wait_for(f" broker.store-created no store was in {store}: created one; check --store-dir")
+        assert running.wait_for(f" broker.store-created created a new store in {store}")
         connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
         connection.create_sender("orders").send(Message(body="one", durable=True))
         assert running.stop(number) == 0  # with a client still connected

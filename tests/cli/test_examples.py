@@ -148,11 +148,11 @@ def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  
         assert python(program, running.port, tmp_path) == shown
 
 
-def test_first_message_leaves_nothing_behind(tmp_path: Path) -> None:  # usability 4
+def test_first_program_leaves_nothing_behind(tmp_path: Path) -> None:  # usability 4, U4
     [program] = readme("Quick start", "python")
     with broker(tmp_path / "data") as running:
         for _ in range(2):
-            assert python(program.text, running.port, tmp_path) == "one cairn, please\n"
+            assert python(program.text, running.port, tmp_path) == "cairn 1\ncairn 2\n"
         ask = [CAIRNMQ, "ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", "queues", "list"]
         listed = subprocess.run(ask, capture_output=True, text=True, timeout=DEADLINE_S).stdout
         [row] = [line for line in listed.splitlines() if line.startswith("orders ")]
