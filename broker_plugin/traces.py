@@ -285,7 +285,7 @@ _ENDS: dict[str, Callable[..., tuple[Iterable[Delivery], str]]] = {
     "release": lambda deliveries, credit: (deliveries, ""),
     "hand_back": lambda deliveries, credit: (deliveries, "released"),
     "reject": lambda deliveries, credit, condition, reason: (deliveries, condition),
-    "refuse_relayed": lambda delivery, condition, reason, is_settled: ((delivery,), condition),
+    "refuse_relayed": lambda delivery, condition, reason, is_settled, txn_id=b"": ((delivery,), condition),
     "tell": lambda answers, credit: ([answer.delivery for answer in answers], "not accepted"),
     "accept_in": lambda txn_id, deliveries, credit: (deliveries, ""),
     "reject_in": lambda txn_id, deliveries, credit, condition, reason: (deliveries, condition),

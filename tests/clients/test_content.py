@@ -59,7 +59,8 @@ def test_a_redelivery_changes_nothing_but_the_header(peer: Peer, durable: bool, 
         receiver.flow(1)
         (received,) = peer.take(receiver)
         message = received.message
-        assert (message.delivery_count, message.durable, message.priority, message.ttl) == (attempt, durable, 7, 3600)
+        assert (message.delivery_count, message.durable, message.priority) == (attempt, durable, 7)
+        assert 0 < message.ttl <= 3600  # P5: the rest of it
         assert (message.body, message.subject) == (sent.body, "s")
         received.settle(Delivery.MODIFIED, failed=True)
 
@@ -161,6 +162,7 @@ def test_a_message_with_a_time_to_live_is_stamped_and_nothing_else_is_changed(pe
     [received] = peer.take(peer.receiver("q", 1))
     assert received.message.annotations.pop("x-opt-enqueued-time") > 0
     again = received.message
-    assert [getattr(again, name) for name in ("body", "id", "subject", "ttl", "properties", "annotations")] == [
-        getattr(sent, name) for name in ("body", "id", "subject", "ttl", "properties", "annotations")
+    assert [getattr(again, name) for name in ("body", "id", "subject", "properties", "annotations")] == [
+        getattr(sent, name) for name in ("body", "id", "subject", "properties", "annotations")
     ]
+    assert 0 < again.ttl <= sent.ttl  # P5: the rest of it

@@ -48,4 +48,4 @@ def test_one_name_in_two_encodings_is_one_name(say: Say) -> None:
     changed[:4] = len(changed).to_bytes(4)
     changed[LIST_SIZE_AT] += 3
     one = say(attach("name", 0, "q"), bytes(changed))
-    assert one.until("end").error == "amqp:invalid-field"
+    assert one.until("close").error == "amqp:invalid-field"

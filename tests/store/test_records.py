@@ -239,7 +239,8 @@ def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
         assert len(store.journal.extent.slots) <= 4
     assert content_of(store, slow) == b"slow"
     assert shown(store) == {q: [slow]}
-    assert shown(disk.open()[0]) == {q: [slow]}
+    store, _ = disk.open()
+    assert shown(store) == {q: [slow]}
     store.dequeue(slow, q, NOW_US)
     for _ in range(2):
         store.kick()
