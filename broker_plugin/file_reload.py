@@ -1,4 +1,5 @@
-"""Reloads files while the broker runs: users, access rules, certificates, and certificate revocation lists.
+"""Reloads files while the broker runs: users, access rules, certificates, certificate
+revocation lists, and the token of metrics.
 
 All files are read before any of them is applied: if one is invalid, nothing changes. Then new logins, links and
 handshakes use the new files. Connections and links that they no longer allow are closed: connections of removed users,
@@ -26,7 +27,7 @@ from ..router.router import Router
 from ..router.tls import make_context
 from ..store.contract.registry import find_kind
 from ..store.directory.kind import kind_of
-from .metrics_server import read_token
+from .metrics_server import MetricsServer, read_token
 from .options import BrokerOptions, RunTimeOptions
 
 log = logging.getLogger(__name__)
@@ -71,10 +72,12 @@ class FileReload:
         review: AccessReview,
         audit: Audit,
         reread: Callable[[], RunTimeOptions] | None = None,
+        metrics: MetricsServer | None = None,
     ) -> None:
         """*reread* returns the present values of the options; None if they do not change."""
         self._audit = audit
         self._reread = reread
+        self._metrics = metrics
         self._acl_file = acl_file
         self._quota = quota
         self._router = router
@@ -110,7 +113,14 @@ class FileReload:
         return Reloaded(0, () if options is None else options.restart_needed)
 
     def _read(self) -> tuple[Callable[[], None], Access | None, RunTimeOptions | None]:
-        put_in_place = self._router.credentials.read_again()
+        fresh = [self._router.credentials.read_again()]
+        if self._metrics is not None:
+            fresh.append(self._metrics.read_again())
+
+        def put_in_place() -> None:
+            for each in fresh:
+                each()
+
         access = read_access(self._acl_file) if self._acl_file else None
         return put_in_place, access, self._reread() if self._reread is not None else None
 

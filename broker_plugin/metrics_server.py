@@ -263,6 +263,7 @@ class MetricsServer:
         *token_file*: the file with the token that /metrics requires; empty for none.
         """
         self._host = host
+        self._token_file = token_file
         self._token = read_token(token_file) if token_file else b""
         self._health = health
         self._registry = CollectorRegistry()
@@ -279,6 +280,9 @@ class MetricsServer:
         self._hosts: tuple[str, ...] = ()
         if ipaddress.ip_address(str(self._server.server_address[0])).is_loopback:
             self._hosts = (*LOOPBACK_HOSTS, f"[{host}]" if ":" in host else host.lower())
+        elif not token_file:
+            text = "--metrics-listen %s: everyone who reaches it can read names of queues; set --metrics-token-file"
+            log.warning(text, host, extra={"event": "metrics.open"})
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
 
@@ -286,6 +290,15 @@ class MetricsServer:
     def url(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._server.server_port}/metrics"
+
+    def read_again(self) -> Callable[[], None]:
+        """Read the file of the token again; return what puts it in place. Raises `CairnError`. Any thread."""
+        token = read_token(self._token_file) if self._token_file else b""
+
+        def put_in_place() -> None:
+            self._token = token
+
+        return put_in_place
 
     def show(self, collector: Collector) -> None:
         """Add a source of metrics to scrapes."""

@@ -126,7 +126,7 @@ class RunningBroker:
         self._manager = manager
         links, review = self._broker.links, self._broker.review
         self._file_reload = FileReload(
-            options.acl_file, options.quota, self._router, links, review, self._audit, reread
+            options.acl_file, options.quota, self._router, links, review, self._audit, reread, self._metrics
         )
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         path = options.router.users_file

@@ -6,12 +6,10 @@ Users see the history of queues that they may browse. All queues together, and t
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...base.texts import counted
 from ..history.lifetimes import MOST_LIVES, MOST_READ_LIVES
 from ..history.readers import HistoryReaders
 from ..session.errors import INVALID, NOT_FOUND, ApiError
@@ -101,19 +99,11 @@ class HistoryApi:
             call, check, "trace elsewhere", others=self._readers.others, message_ids=sorted(names),
             correlation_id=correlation_id,
         )  # fmt: skip
-        hidden: Counter[str] = Counter()
-        for life in others["messages"]:
-            part = life if is_manager else await _visible(call, life)
-            if part is None:
-                hidden[life["store"]] += 1
-            else:
-                found["messages"].append(part)
-        found["found"] += others["found"] - hidden.total()
+        visible = [life if is_manager else await _visible(call, life) for life in others["messages"]]
+        shown = [life for life in visible if life is not None]
+        found["messages"] += shown
+        found["found"] += others["found"] - (len(visible) - len(shown))
         found["remarks"] += others["remarks"]
-        found["remarks"] += [
-            f"{label}: {counted(count, 'message')} left out: on a queue that this user may not browse"
-            for label, count in hidden.items()
-        ]
 
     async def journal(self, call: ApiCall) -> Any:
         return await self._asked(call, lambda: require_manager(call.session), "journal")

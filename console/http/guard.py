@@ -2,8 +2,9 @@
 
 | check | refused | status |
 |---|---|---|
+| host | a `Host` with brackets that are not those of an IPv6 address | 400 |
 | host | a `Host` that names neither this host nor an IP address: DNS rebinding | 421 |
-| origin | a change whose `Origin` or `Sec-Fetch-Site` is another site's | 403 |
+| origin | a change whose `Origin` or `Sec-Fetch-Site` is another site's, or another scheme's | 403 |
 | body | two lengths, `Content-Length` and `Transfer-Encoding`: request smuggling | 400 |
 | body | more than `MOST_BODY_BYTES`; for a login, which needs no session, more than `MOST_SMALL_BYTES` | 413 |
 | body | not complete after `BODY_S` | 408 |
@@ -17,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,6 +48,8 @@ HEADERS = (
 )
 TLS_HEADERS = ((b"strict-transport-security", b"max-age=31536000"),)
 _SAFE = ("GET", "HEAD")
+_BRACKETS = re.compile(r"\[[^][]*\](:\d*)?|[^][]*")
+"""A `Host` without brackets, or with one pair of them, and a port."""
 
 
 class Refused(Exception):
@@ -73,7 +76,7 @@ class Guard:
         try:
             headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
             self._check_host(headers)
-            self._check_origin(scope["method"], headers)
+            self._check_origin(scope, headers)
             guarded.check_length(headers)
             if scope["path"].startswith(API):
                 scope = {**scope, "path": scope["raw_path"].decode("ascii")}
@@ -84,16 +87,23 @@ class Guard:
             guarded.end()
 
     def _check_host(self, headers: dict[str | bytes, str]) -> None:
-        name = host_of(headers.get(b"host", ""))
+        host = headers.get(b"host", "")
+        if not _BRACKETS.fullmatch(host):
+            raise Refused(400, "cairnmq:request-refused", "Host is invalid: an IPv6 address is in brackets")
+        name = host_of(host)
         if name.lower() not in self._names and not is_address(name):
             text = "the console is not served under this host name; see the option --http-host"
             raise Refused(421, "cairnmq:request-refused", text)
 
-    def _check_origin(self, method: str, headers: dict[str | bytes, str]) -> None:
-        if method in _SAFE:
+    def _check_origin(self, scope: Scope, headers: dict[str | bytes, str]) -> None:
+        if scope["method"] in _SAFE:
             return
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", "same-origin")
-        is_other = origin is not None and _netloc(origin) != headers.get(b"host", "").lower()
+        host = headers.get(b"host", "").lower()
+        own = [f"{scope['scheme']}://{host}"]
+        if not _is_loopback(host_of(host)):
+            own.append(f"https://{host}")  # a proxy added TLS
+        is_other = origin is not None and origin.lower() not in own
         if is_other or site not in ("same-origin", "none"):
             raise Refused(403, "cairnmq:request-refused", "a page of another site may not change anything here")
 
@@ -167,14 +177,6 @@ class _Guarded:
         await self.send({"type": "http.response.body", "body": body})
 
 
-def _netloc(origin: str) -> str:
-    """Return host and port of an origin; empty if it has none."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
-
-
 def host_of(text: str) -> str:
     """Return the host in a `Host` header, without port and brackets."""
     if text.startswith("["):
@@ -190,6 +192,10 @@ def is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_loopback(name: str) -> bool:
+    return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
 def own_names(host: str, more: Iterable[str]) -> Iterable[str]:

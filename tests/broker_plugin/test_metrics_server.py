@@ -442,6 +442,29 @@ def test_metrics_are_read_with_the_token_only(token_file: str) -> None:  # W13
         server.stop()
 
 
+def test_metrics_off_loopback_without_a_token_are_warned_of(  # A12
+    token_file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for host, token, expected in (("127.0.0.1", "", 0), ("0.0.0.0", token_file, 0), ("0.0.0.0", "", 1)):
+        caplog.clear()
+        MetricsServer(host, 0, Health(), token).stop()
+        assert [getattr(one, "event", "") for one in caplog.records].count("metrics.open") == expected
+
+
+def test_token_is_read_again_and_put_in_place_later(token_file: str) -> None:  # A6
+    server = MetricsServer("127.0.0.1", 0, Health(), token_file)
+    try:
+        port = port_of(server)
+        Path(token_file).write_text("another-token")
+        put_in_place = server.read_again()
+        assert b" 200 " in asked(port, "Authorization: Bearer a-long-token")
+        put_in_place()
+        assert b" 401 " in asked(port, "Authorization: Bearer a-long-token")
+        assert b" 200 " in asked(port, "Authorization: Bearer another-token")
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("content", ["", " \n", "two words", "x" * 5000, "caf\xe9"])
 def test_a_token_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "token").write_text(content)

@@ -32,6 +32,7 @@ LIFECYCLE = {
     "broker.traces-failed": "Spans cannot be exported, and are dropped.",
     "broker.traces-resumed": "Spans are exported again.",
     "metrics.failed": "A request for metrics failed.",
+    "metrics.open": "`--metrics-listen` is no loopback address, and no token is set.",
     "metrics.refused": "A client of another protocol connected to `--metrics-port`.",
     "systemd.unreachable": "The service manager receives no status of the broker.",
     "broker.stopping": "SIGTERM or SIGINT arrived.",

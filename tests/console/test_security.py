@@ -83,10 +83,15 @@ def test_foreign_host_is_refused(root: ApiClient, host: str) -> None:
     assert reply.status == 421
 
 
+@pytest.mark.parametrize("host", ["[::1", "[::1]x", "::1]", "[::1]:80]", "[[::1]]"])
+def test_host_with_wrong_brackets_is_refused(root: ApiClient, host: str) -> None:  # A10
+    assert root.request("GET", "/api/v1/session", None, {"Host": host}).status == 400
+
+
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
-     {"Sec-Fetch-Site": "same-site"}],
+    [{"Origin": "http://evil.example"}, {"Origin": "https://127.0.0.1", "Host": "127.0.0.1"}, {"Origin": "null"},
+     {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}],
 )  # fmt: skip
 def test_change_from_foreign_page_is_refused(root: ApiClient, headers: dict[str, str]) -> None:
     reply = root.request("POST", "/api/v1/queues", {"name": "forged"}, headers)

@@ -120,6 +120,10 @@ def test_objects_refer_to_each_other(tools: Path) -> None:
     assert [one["port"] for one in monitor["endpoints"]] == [one["name"] for one in headless["spec"]["ports"]]
     allowed = [one["port"] for rule in kinds["NetworkPolicy"]["spec"]["ingress"] for one in rule["ports"]]
     assert set(allowed) == ports == {"amqps", "metrics"}
+    for values in (USERS, EVERYTHING):  # A12
+        assert all(rule["from"] for rule in render(tools, values)["NetworkPolicy"]["spec"]["ingress"])
+    nobody = render(tools, {**USERS, "networkPolicy": {"monitoring": []}})["NetworkPolicy"]["spec"]["ingress"]
+    assert [one["port"] for rule in nobody for one in rule["ports"]] == ["amqp"]
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
     assert [one["path"] for one in probes] == ["/health", "/health", "/ready"]
     mounted = {one["name"] for one in container["volumeMounts"]}

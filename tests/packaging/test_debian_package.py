@@ -47,6 +47,14 @@ def test_configuration_of_the_package_is_valid(tmp_path: Path) -> None:
     assert "OK" in run(Path(sys.executable).with_name("cairnmq"), "config", "check", tmp_path / "cairnmq.toml")
 
 
+def test_readers_of_history_may_lower_their_priority() -> None:  # A13
+    """The last filter that names a system call, or a group with it, decides."""
+    filters = [line.partition("=")[2] for line in UNIT.read_text().splitlines() if line.startswith("SystemCallFilter=")]
+    named = [one for one in filters if re.search(r"setpriority|@resources", one)]
+    assert named
+    assert not named[-1].startswith("~")
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="not installed: systemd-analyze")
 def test_unit_is_hardened() -> None:
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=29", str(UNIT)]
