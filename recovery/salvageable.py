@@ -17,8 +17,8 @@ from ..journal.format import block, container
 from ..journal.format.block import BadBlock, BlockHead
 from ..journal.format.container import DATA_OFFSET, BadContainer
 
-MOST_BYTES = 256 << 20
-"""Larger files are not searched for blocks: they would be read into memory as a whole."""
+MOST_BYTES = 1 << 30
+"""The largest container. Larger files are not searched for blocks: they would be read into memory as a whole."""
 
 
 @dataclass(frozen=True)

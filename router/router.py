@@ -120,9 +120,10 @@ class Router:
         context = self.credentials.context if listener is self._secure else None
         for _ in range(ACCEPTED_AT_ONCE):
             now_s = self._clock.monotonic_s()
-            worker = min(self._workers, key=lambda one: (not one.has_place(now_s), one.load))
-            if not worker.has_place(now_s):
+            free = [one for one in self._workers if one.has_place(now_s)]
+            if not free:
                 return False
+            worker = min(free, key=lambda one: one.load)
             try:
                 sock, peer = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):

@@ -23,6 +23,7 @@ from typing import BinaryIO
 log = logging.getLogger(__name__)
 
 FILE_NAME = "trusted-logins"
+FILE_NAMES = (FILE_NAME, f"{FILE_NAME}.new")
 MOST_ENTRIES = 10_000
 """Logins that are kept; those that were used least recently are forgotten."""
 _MAGIC = b"CAIRNTL1"

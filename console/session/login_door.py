@@ -54,7 +54,13 @@ class LoginDoor:
 
         if not self._turns.submit(host, user, enter, is_wanted, lambda: report(is_admitted=False)):
             raise _too_many()
-        if not await admitted:
+        try:
+            is_admitted = await admitted
+        except asyncio.CancelledError:
+            if admitted.done() and not admitted.cancelled() and admitted.result():
+                self._at_broker.release()  # the client has left between the decision and this task
+            raise
+        if not is_admitted:
             raise _too_many()
         try:
             yield

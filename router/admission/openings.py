@@ -11,6 +11,9 @@ SILENT_S = 0.5
 MOST_OPENING_S = 10.0
 """Seconds after which it yields its place although it is not silent, or the broker checks its login."""
 
+LOOK_S = 0.05
+"""Seconds between two searches for a connection that yields: each may look at all of an address."""
+
 
 class Openings:
     """The unauthenticated connections of one worker, by their addresses. Any thread.
@@ -25,6 +28,8 @@ class Openings:
         self._most = most
         self._is_checked = is_checked
         self._lock = threading.Lock()
+        self._look_s = 0.0
+        """The time before which no connection yields."""
         self._by_address: dict[str, OrderedDict[Hashable, float]] = {}
         """The connections of each address, with the times of their last input; the longest silent comes first."""
         self._entries: dict[Hashable, tuple[str, float]] = {}
@@ -74,7 +79,15 @@ class Openings:
             del self._by_address[address]
 
     def _yielding(self, now_s: float) -> Hashable | None:
-        """Return the connection that yields its place now; None without one."""
+        """Return the connection that yields its place now; None without one, which is not looked up again at once."""
+        if now_s < self._look_s:
+            return None
+        found = self._look(now_s)
+        if found is None:
+            self._look_s = now_s + LOOK_S
+        return found
+
+    def _look(self, now_s: float) -> Hashable | None:
         crowd = max(self._by_address.values(), key=len, default=OrderedDict[Hashable, float]())
         for one, heard_s in crowd.items():
             if now_s - heard_s >= SILENT_S and not self._is_checked(one):

@@ -5,6 +5,7 @@ STORE/hold              held with flock by backups while they copy the log; remo
 STORE/wiring.sqlite     the wiring and the identity of the store, in SQL
 STORE/wiring.json       instead of it, if they are on a server: the location
 STORE/store.sqlite      instead of the wiring and the journal: an all-SQL store in a file
+STORE/trusted-logins    keyed digests of addresses and names that have logged in
 STORE/journal/          the containers of the log and its mark
 STORE/bookmarks/        the positions of readers of the log as history, see `bookmarks`
 STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache that is rebuilt if it is missing

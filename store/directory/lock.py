@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import suppress
 
 from ...base.disk.file_lock import FileLock
@@ -24,6 +25,7 @@ from ..contract.layout import JOURNAL_NAME, LOCK_NAME, SQL_STORE_NAME
 from ..wiring.wiring import FILE_NAME as WIRING_NAME
 
 _HOLDER_BYTES = 32
+_LOOK_S = 0.5
 _LOCKED_CONTENTS = (os.path.join(JOURNAL_NAME, log_mark.NAME), SQL_STORE_NAME)
 
 
@@ -102,7 +104,7 @@ class StoreLock:
 
     def _lock_directory(self) -> None:
         try:
-            self._locks[self._path] = FileLock(self._path, flags=os.O_RDONLY | os.O_DIRECTORY, how=self._how)
+            self._locks[self._path] = self._locked(self._path, os.O_RDONLY | os.O_DIRECTORY)
         except BlockingIOError as error:
             raise _in_use(self._path) from error
         except OSError:
@@ -111,9 +113,20 @@ class StoreLock:
     def _lock(self, place: str, more_flags: int = 0) -> None:
         with disk_errors(place, "lock"):
             try:
-                self._locks[place] = FileLock(place, flags=self._flags | more_flags, how=self._how)
+                self._locks[place] = self._locked(place, self._flags | more_flags)
             except BlockingIOError as error:
                 raise _in_use(self._path) from error
+
+    def _locked(self, place: str, flags: int) -> FileLock:
+        """Lock a file; a program that only looks whether it is locked has it for a moment."""
+        end_s = time.monotonic() + _LOOK_S
+        while True:
+            try:
+                return FileLock(place, flags=flags, how=self._how)
+            except BlockingIOError:
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(_LOOK_S / 20)
 
     def _find_wiring(self) -> tuple[int, int] | None:
         try:

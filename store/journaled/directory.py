@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from ...base.accounts.trusted_logins import FILE_NAMES as TRUSTED_NAMES
 from ...base.disk.real import RealDirectory
 from ...base.errors import DiskError, ForeignStore, SharedDirectory
 from ..checkpoint.checkpoint_file import symbolic_link
@@ -20,7 +21,9 @@ from .retention_leases import DIRECTORY as BOOKMARKS
 log = logging.getLogger(__name__)
 _HOLD_BROKEN = {"event": "disk.hold-broken"}
 
-OWN_NAMES = frozenset({JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES})
+OWN_NAMES = frozenset(
+    {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES, *TRUSTED_NAMES}
+)
 """The names that may occur in a store directory."""
 
 

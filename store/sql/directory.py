@@ -7,6 +7,7 @@ STORE/wiring.json       instead of it, if they are on a server: which one
 
 from __future__ import annotations
 
+from ...base.accounts.trusted_logins import FILE_NAMES as TRUSTED_NAMES
 from ...base.disk.real import RealDirectory
 from ...base.errors import ForeignStore
 from ..contract.layout import LOCK_NAME
@@ -33,7 +34,7 @@ class SqlDirectory:
         refuse_shared(path)
         self.was_there = kind_of(path) == SQL
         """True if the directory already contained a store."""
-        strangers = set(self._root.names()) - {LOCK_NAME, "lost+found", *FILE_NAMES, *WIRING_NAMES}
+        strangers = set(self._root.names()) - {LOCK_NAME, "lost+found", *FILE_NAMES, *WIRING_NAMES, *TRUSTED_NAMES}
         if strangers and not self.was_there:
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"

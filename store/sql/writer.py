@@ -59,6 +59,8 @@ class SqlWriter:
         self._failure: JournalFailed | None = None
         self._changed = threading.Condition()
         self._stopping = False
+        self._has_denied = False
+        """True if a message was refused since room was reported."""
         self._thread: threading.Thread | None = None
         self._misplaced = place.lock.misplaced
         self._reserve = SpaceReserve(place.path) if database.namespace is None else None
@@ -115,10 +117,19 @@ class SqlWriter:
 
     def denial_reason(self, size_bytes: int) -> str:
         """Return the reason why no message can be stored, beside *size_bytes* that wait; empty if one can."""
-        if self.reason or self._reserve is None:
-            return self.reason
-        batch = self._batch
-        return self._reserve.denial_reason(size_bytes + (batch.size_bytes if batch is not None else 0))
+        found = self.reason
+        if not found and self._reserve is not None:
+            batch = self._batch
+            found = self._reserve.denial_reason(size_bytes + (batch.size_bytes if batch is not None else 0))
+        if found:
+            self._has_denied = True
+        return found
+
+    def _report_room(self, on_room: Callable[[], None]) -> None:
+        """Call *on_room* if messages can be stored again, after a denial to any thread."""
+        if self._has_denied and not self.denial_reason(0):
+            self._has_denied = False
+            on_room()
 
     def _commit(self, batch: Batch) -> None:
         with explaining(self._database, "messages can't be written"), self._database.engine.begin() as sql:
@@ -168,12 +179,9 @@ class SqlWriter:
                 return
             try:
                 if batch is None:
-                    was_full = bool(self.denial_reason(0))
                     self._look_in_place()
                     self._look_at_room()
-                    if was_full and not self.denial_reason(0):
-                        on_room()
-                elif not self._write_at_last(batch, on_room):
+                elif not self._write_at_last(batch):
                     return
             except JournalFailed as error:
                 on_failure(error)
@@ -181,11 +189,11 @@ class SqlWriter:
             if batch is not None:
                 self._batch, self.is_busy = None, False
                 on_durable(batch.end_lsn)
+            self._report_room(on_room)
 
-    def _write_at_last(self, batch: Batch, on_room: Callable[[], None]) -> bool:
+    def _write_at_last(self, batch: Batch) -> bool:
         """Try until it is written; whether it was, before the writer was stopped."""
         while True:
-            was_full = bool(self.denial_reason(0))
             try:
                 self.write(batch)
             except PASSING:
@@ -193,8 +201,6 @@ class SqlWriter:
                     if self._changed.wait_for(lambda: self._stopping, RETRY_S):
                         return False
             else:
-                if was_full and not self.denial_reason(0):
-                    on_room()
                 return True
 
 
