@@ -14,6 +14,7 @@ import pytest
 from cairnmq.base.clock import SystemClock
 from cairnmq.base.errors import CairnError, DiskError, ForeignStore, StoreInUse
 from cairnmq.recovery.recover import open_store
+from cairnmq.store import open_store as open_library
 from cairnmq.store.journaled.directory import StoreDirectory
 
 
@@ -37,6 +38,7 @@ def test_another_process_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
     code = f"""
 import os
+from cairnmq.store import open_store as open_library
 from cairnmq.store.journaled.directory import StoreDirectory
 held = StoreDirectory({path!r})
 print("held", flush=True)
@@ -120,3 +122,10 @@ def test_a_store_that_failed_to_open_is_not_held(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ForeignStore):
             open_store(str(tmp_path), SystemClock())
+
+
+@pytest.mark.parametrize("kind", ["journal", "sql"])
+def test_logins_that_are_left_of_a_store_do_not_refuse_a_new_one(tmp_path: Path, kind: str) -> None:
+    """An operator who removes the contents of a store may leave the file of its broker."""
+    (tmp_path / "trusted-logins").write_bytes(b"")
+    open_library(str(tmp_path), kind).close()
