@@ -24,6 +24,8 @@ PAGES_OF_ROOT = {
 """Pages of the site for files in the repository root."""
 _PLACES = {**PAGES_OF_ROOT, "README.md": "index.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+_FILE_NAME = re.compile(r"`?[\w/-]+\.md`?")
+_TITLE = re.compile(r"^# (.+)$", re.M)
 _CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.M | re.S)
 
 
@@ -37,6 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite links and images to files of the site."""
     place = page.file.src_uri
+    if place.startswith("decisions/"):
+        page.meta["search"] = {"boost": 0.1}
     source = next((name for name, own in PAGES_OF_ROOT.items() if own == place), join("docs", place))
 
     def relink(match: re.Match[str]) -> str:
@@ -46,6 +50,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return text
         if inside == "decisions":
             inside = "decisions/README.md"
+        if _FILE_NAME.fullmatch(text) and (found := _TITLE.search((ROOT / target).read_text())):
+            text = found[1]
         return f"{match[1]}[{text}]({relpath(inside, dirname(place) or '.')}{anchor})"
 
     parts = _CODE.split(markdown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -35,6 +36,18 @@ def test_site_has_every_page(site: Path) -> None:
     expected = {path.with_name("index.html") if path.name == "README.html" else path for path in sources}
     built = {path.relative_to(site) for path in site.rglob("*.html")}
     assert (expected | _GENERATED) - built == set()
+
+
+def test_search_ranks_decisions_last(site: Path) -> None:
+    docs = json.loads((site / "search/search_index.json").read_text())["docs"]
+    decisions = [one.get("boost", 1) for one in docs if one["location"].startswith("decisions/")]
+    others = [one.get("boost", 1) for one in docs if not one["location"].startswith("decisions/")]
+    assert max(decisions) < min(others)
+
+
+def test_links_show_titles_and_not_file_names(site: Path) -> None:
+    named = re.compile(r"<a [^>]*>(?:<code>)?[\w/-]+\.md(?:</code>)?</a>")
+    assert [(path.name, found) for path in site.rglob("*.html") for found in named.findall(path.read_text())] == []
 
 
 def test_site_loads_nothing_from_other_hosts(site: Path) -> None:
