@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from ...journal.format import container
 from ...journal.format import log_mark as mark
 from ...journal.format.container import BadContainer
 from ...journal.format.holes import hole_with
+from ...journal.read.container_chain import ChainedContainer, check_history
 from ...journal.read.scanner import LogReader
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
@@ -191,6 +193,8 @@ def _look_at(path: str, archive: str | None, *, history: bool) -> Log:
             break  # else one of them left the log meanwhile
     if archive is not None:
         archived = _archived(archive, reader.log_uuid)
+        own = [one for slot, one in known.items() if reader.holds(slot)]
+        check_history(map(_chained, [*own, *archived.values()]), reader.log_id)
         if not history:
             oldest = min(archived, default=0)
             while oldest - 1 in known:  # it waits: slots leave the log in any order
@@ -267,6 +271,7 @@ def _look_at_archive(path: str) -> Log:
     if not known:
         raise ForeignStore(path, "no container in it can be read", _WHAT_TO_NAME)
     newest = known[max(known)].head
+    check_history(map(_chained, known.values()), log_id_of(newest.log_uuid))
     size = newest.container_bytes
     end_lsn = newest.slot_lsn + size
     return log_of_containers(Log(path, newest.log_uuid, size, 0, end_lsn, (), (), archive=path), known)
@@ -299,6 +304,10 @@ def _archived(path: str, uuid: UUID | None) -> dict[int, KnownContainer]:
             )  # fmt: skip
         known[head.slot] = KnownContainer(file, head, raw, True)
     return known
+
+
+def _chained(one: KnownContainer) -> ChainedContainer:
+    return ChainedContainer(one.path, one.head, partial(RealFile, one.path, os.O_RDONLY))
 
 
 def _raw_head(path: str) -> bytes:

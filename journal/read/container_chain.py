@@ -12,10 +12,10 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ...base.disk.seam import ReadableFile
-from ...base.errors import DiskError
-from ..files.read_window import ReadWindow
-from ..format.block import BadBlock
-from ..format.container import ContainerHead
+from ...base.errors import DiskError, ForeignStore
+from ..format import block, container
+from ..format.block import BLOCK_HEAD_BYTES, BadBlock
+from ..format.container import BadContainer, ContainerHead
 
 
 class ChainedContainer(NamedTuple):
@@ -37,7 +37,7 @@ class ChainBreak(NamedTuple):
 def chain_breaks(containers: Iterable[ChainedContainer], log_id: int) -> Iterator[ChainBreak]:
     """Yield the pairs among *containers* that do not belong together, in the order of LSNs.
 
-    One block is read per container. A container whose predecessor is not among them is not compared: that is a gap.
+    One block head is read per container. A container without its predecessor is not compared: that is a gap.
     """
     by_slot: dict[int, ChainedContainer] = {}
     for one in sorted(containers, key=lambda one: (one.head.slot, one.head.incarnation)):
@@ -50,12 +50,22 @@ def chain_breaks(containers: Iterable[ChainedContainer], log_id: int) -> Iterato
             yield ChainBreak(earlier, one, f"it lacks the block at LSN {head.prev_lsn}, which precedes {one.place}")
 
 
-def _has_block(container: ChainedContainer, lsn: int, log_id: int) -> bool:
+def check_history(containers: Iterable[ChainedContainer], log_id: int) -> None:
+    """Raise `ForeignStore` if *containers*, those of a log and of its archive, are not of one history."""
+    found = next(chain_breaks(containers, log_id), None)
+    if found is not None:
+        remedy = ("another store of the same origin used this archive: leave the archive out, or move the other's "
+                  "files (`cairnmq verify --archive-dir` lists the places)")  # fmt: skip
+        raise ForeignStore(found.earlier.place, f"not of the history of {found.later.place}: {found.reason}", remedy)
+
+
+def _has_block(one: ChainedContainer, lsn: int, log_id: int) -> bool:
     try:
-        with closing(container.open()) as file:
-            ReadWindow(file, container.head.container_bytes).block_at(lsn, log_id)
-    except BadBlock:
-        return False
-    except DiskError:
+        with closing(one.open()) as file:
+            try:
+                block.peek(memoryview(file.read_at(lsn % one.head.container_bytes, BLOCK_HEAD_BYTES)), lsn, log_id)
+            except BadBlock:
+                return container.read_head(file, one.place) != one.head  # it was reused meanwhile
+    except (BadContainer, DiskError):
         return True  # unreadable, or it left the archive since: no evidence
     return True

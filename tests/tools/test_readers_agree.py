@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from cairnmq.analytics.spark.source import JournalSource
 from cairnmq.analytics.views.amqp_columns import SCHEMA as AMQP
 from cairnmq.analytics.views.journal import open_journal
+from cairnmq.base.errors import CairnError
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import Store, open_store
 from tests.harness.columns.contents import content
@@ -114,6 +115,49 @@ def test_every_reader_gives_the_answer_of_the_model(
         for steps, end in [([("put", 0, 9), ("take", 0, 9)], "killed"), ([], "killed"), ([], "killed"), *lives]:
             lived.live(steps, end)
         check(lived, command, columns)
+
+
+@settings(
+    max_examples=amount("CAIRN_READERS", 40, 3), phases=(Phase.explicit, Phase.reuse, Phase.generate), deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(turns=st.lists(st.integers(0, 1), max_size=6), sizes=st.permutations([900, 1900, 3100]))
+def test_no_reader_gives_a_clone_the_messages_of_the_other(command: Dump, turns: list[int], sizes: list[int]) -> None:
+    # S5
+    with TemporaryDirectory() as name:
+        path = Path(name)
+        stores, archive, target = (path / "0", path / "1"), path / "archive", path / "export"
+        options = replace(OPTIONS, archive_dir=str(archive))
+        with open_store(str(stores[0]), options=options) as store:
+            store.queue("orders").put(b"origin").result()
+        shutil.copytree(stores[0], stores[1])
+        for turn in (0, 1, *turns):
+            with open_store(str(stores[turn]), options=options) as store:
+                for _ in range(24):
+                    store.queue("orders").put(str(turn).encode() * sizes[turn]).result()
+                    store.queue("orders").purge().result()
+        for own, one in enumerate(stores):
+            for words in (
+                ("dump", one, "--json"), ("as-of", one, "end"), ("trace", one, "64"), ("verify", one),
+                ("sql", one, "select distinct size from records where type = 'start'", "--json"),
+                ("export", one, target),
+            ):  # fmt: skip
+                found = command(*words, "--archive-dir", archive)
+                is_refused = found.status != 0 and "not of the history of" in found.err + found.out
+                assert is_refused or f'"size": {sizes[1 - own]}' not in found.out, (words, found)
+            with suppress(CairnError):
+                source = JournalSource({"path": str(one), "archive": str(archive)})
+                reader = source.reader(source.schema())
+                read: Callable[[Any], Any] = reader.read
+                read_sizes = {size for part in reader.partitions() for batch in read(part)
+                              for size in batch["size"].to_pylist()}  # fmt: skip
+                assert sizes[1 - own] not in read_sizes
+            if target.exists():
+                assert sizes[1 - own] not in {row["size"] for row in rows_in(target, "parquet", ("size",))}
+                shutil.rmtree(target)
+        found = command("sql", archive, "select distinct size from records where type = 'start'", "--json")
+        both = all(size in {one["size"] for one in found.objects} for size in sizes[:2])
+        assert not both
 
 
 def check(lived: Lived, command: Dump, columns: list[str]) -> None:

@@ -25,7 +25,7 @@ from ...journal.format.container import DATA_OFFSET
 from ...journal.format.log_mark import Mark
 from ...journal.read.scanner import Damage, LogReader
 from ...recovery.salvageable import log_id_of
-from ..inspect.loose_containers import LooseContainer, LooseDirectory, read_container, runs_of
+from ..inspect.loose_containers import LooseContainer, LooseDirectory, check_one_history, read_container, runs_of
 from ..inspect.point_in_time import PointInTime, time_words
 
 _PERMISSIVE = ScanOptions(permissive=True)
@@ -124,6 +124,8 @@ def _find(directories: Sequence[RealDirectory]) -> History:
         other = kept.get(one.head.slot)
         if other is None or (other.head.incarnation, other.is_archived) < (one.head.incarnation, one.is_archived):
             kept[one.head.slot] = one
+    base_lsn = 0 if reported is None else reported.base_lsn
+    check_one_history(found, base_lsn, log_id_of(log_uuid))
     if not kept:
         raise ForeignStore(directories[0].path, "no container of this log is there", "name a store directory")
     size = next(iter(kept.values())).head.container_bytes

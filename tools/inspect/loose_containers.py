@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -21,8 +22,9 @@ from ...journal.format import log_mark as mark
 from ...journal.format.block import BLOCK_HEAD_BYTES
 from ...journal.format.container import DATA_OFFSET, ContainerHead
 from ...journal.format.log_mark import Mark
+from ...journal.read.container_chain import ChainedContainer, check_history
 from ...recovery.lenient_directory import ShownFile
-from ...recovery.salvageable import MOST_BYTES, Finding, head_finding, position_by_blocks, try_head
+from ...recovery.salvageable import MOST_BYTES, Finding, head_finding, log_id_of, position_by_blocks, try_head
 
 
 class LooseContainer(NamedTuple):
@@ -88,6 +90,18 @@ def runs_of(by_slot: Mapping[int, LooseContainer]) -> Iterator[list[LooseContain
         yield run
 
 
+def check_one_history(found: list[LooseContainer], base_lsn: int, log_id: int) -> None:
+    """Raise `ForeignStore` if archived containers are not of the history of those of the log from *base_lsn* on."""
+    known = [one for one in found if log_id_of(one.head.log_uuid) == log_id and one.finding is None]
+    archived = [one for one in known if one.is_archived]
+    own = {one.head.slot: one for one in sorted(known, key=lambda one: one.head.incarnation)
+           if not one.is_archived and one.head.slot_lsn >= base_lsn}  # fmt: skip
+    chained = [ChainedContainer(one.path, one.head, partial(RealFile, one.path, os.O_RDONLY))
+               for one in (*own.values(), *archived)]  # fmt: skip
+    if archived:
+        check_history(chained, log_id)
+
+
 def read_container(path: str, container_bytes: int | None) -> LooseContainer | None:
     """The container at *path*, None if it was never used. Raises `ForeignStore` if it is none.
 
@@ -96,7 +110,11 @@ def read_container(path: str, container_bytes: int | None) -> LooseContainer | N
     with closing(RealFile(path, os.O_RDONLY)) as file:
         sector, reason = try_head(file, path)
         if not reason:
-            return LooseContainer(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
+            head, size = container.decode_head(sector, path), file.size_bytes()
+            if head.container_bytes > max(size, MOST_BYTES):  # it would be searched for blocks sector by sector
+                claim = f"it has {size} bytes, and its head claims {head.container_bytes}"
+                raise ForeignStore(path, claim, "restore the file from a backup, or remove it")
+            return LooseContainer(path, head, sector, size, None)
         size = container_bytes or file.size_bytes()
         found = position_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
         if found is not None:
