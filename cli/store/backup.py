@@ -24,7 +24,7 @@ from ..options.subjects import TARGET, GroupedCommand
 
 
 @click.command("backup", cls=GroupedCommand)
-@click.argument("store", metavar="STORE", type=click.Path(file_okay=False, exists=True))
+@click.argument("store", metavar="STORE", type=LocalDirectory(file_okay=False))
 @click.argument("target", metavar="DEST", type=LocalDirectory())
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @output_options
