@@ -13,6 +13,8 @@ from .seam import Buffer, Directory
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+_UNCHECKED_BYTES = 1 << 20
+"""A read of more bytes allocates no more than the file has."""
 _REMEDIES = {
     errno.ENOENT: "check the path; if it existed, restore it, or the target of its link",
     errno.EACCES: "check the owner and the permissions",
@@ -99,6 +101,8 @@ class RealFile:
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         try:
+            if size_bytes > _UNCHECKED_BYTES:
+                size_bytes = min(size_bytes, max(0, os.fstat(self._fd).st_size - offset))
             data = os.pread(self._fd, size_bytes, offset)
             while len(data) < size_bytes:
                 more = os.pread(self._fd, size_bytes - len(data), offset + len(data))

@@ -101,6 +101,9 @@ def decode_head(data: bytes, place: str) -> ContainerHead:
             f"container format {version} with sectors of {sector} bytes is newer than this program's format {FORMAT}",
             "use the CairnMQ version that wrote it",
         )
+    size, _, slot_lsn, *_ = rest
+    if size <= DATA_OFFSET or slot_lsn % size:
+        raise BadContainer(f"wrong size of {size} bytes for LSN {slot_lsn}")
     return ContainerHead(incarnation, uuid_of(uuid), *rest)
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.journal.files.archive import archive_name
 from cairnmq.journal.format import container
 
 from .conftest import Dump, Store
 
-_PREV_LSN = 56
+_CONTAINER_BYTES, _PREV_LSN = 32, 56
 
 
 @pytest.mark.parametrize("ahead", [0, container.DATA_OFFSET, 512 << 10, 1 << 40])
@@ -55,10 +56,38 @@ def test_huge_file_with_the_name_of_a_container_is_left_out(tmp_path: Path, comm
         assert "Traceback" not in found.err
 
 
+@pytest.mark.parametrize("claimed", [0, 1, 511, 1 << 40, 1 << 62])
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_container_that_claims_another_size_is_read_within_bounds(
+    tmp_path: Path, command: Dump, claimed: int, is_archived: bool
+) -> None:
+    # S9
+    store = Store(tmp_path / "store")
+    store.name_queues("orders")
+    [lsn] = store.put_flushed(b"content")
+    store.journal.close()
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    own = store.file_of(0)
+    data = bytearray(own.read_bytes())
+    struct.pack_into("<Q", data, _CONTAINER_BYTES, claimed)
+    data[: container.DATA_OFFSET] = container.in_sector(bytes(data[: container.HEAD.size]))
+    path = archive / archive_name(0, store.uuid) if is_archived else own
+    path.write_bytes(data)
+    for words in (("trace", store.path, lsn), ("as-of", store.path, "end"), ("dump", store.path, "--json"),
+                  ("sql", store.path, "select count(*) from records"), ("verify", store.path),
+                  ("export", store.path, tmp_path / "export")):  # fmt: skip
+        found = command(*words, "--archive-dir", archive)
+        assert found.status in (0, 1, 2), (words, found)
+    for words in (("dump", path), ("dump", archive), ("stat", store.path)):
+        assert command(*words).status in (0, 1, 2), words
+
+
 @pytest.mark.parametrize("path", ["s3a://bucket/store", "hdfs://host/store"])
 def test_store_that_is_on_no_file_system_is_refused_with_one_message(command: Dump, path: str) -> None:
     # T9
     for words in (("sql", path, "select 1"), ("dump", path), ("as-of", path, "end"), ("trace", path, "64"),
-                  ("stat", path), ("verify", path)):  # fmt: skip
+                  ("stat", path), ("verify", path), ("backup", path, "/nowhere"), ("backup", "store", path),
+                  ("export", path, "/nowhere"), ("salvage", path, "--to", "/nowhere")):  # fmt: skip
         found = command(*words)
         assert (found.status, "on file systems only; mount it" in found.err) == (2, True), (words, found)
