@@ -29,7 +29,7 @@ _DAMAGE = ("kind", "file", "first_lsn", "end_lsn", "reason")
 
 
 @click.command("salvage", cls=GroupedCommand)
-@click.argument("store", type=click.Path())
+@click.argument("store", type=LocalDirectory())
 @option(TARGET, "--to", "target", type=LocalDirectory(), metavar="NEW_STORE", help="Make a new store there.")
 @option(TARGET, "--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
 @connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
