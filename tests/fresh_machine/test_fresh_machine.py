@@ -127,8 +127,10 @@ def install(there: Machine, watch: Stopwatch) -> str:
     before = there.run(VERSIONS)
     said = there.run(started_by(run), online=True)
     watch.lap(run)
-    for package in (ROOT / "scripts/debian-packages").read_text().split():
-        assert f" {package}" in said.partition("installing them")[0], said
+    present = {line.split()[0] for line in before.splitlines()}
+    needed = (ROOT / "scripts/debian-packages").read_text().split()
+    [line] = [line for line in said.splitlines() if "are missing on this host" in line]
+    assert line.partition(": ")[2].split() == [package for package in needed if package not in present]
     assert set(before.splitlines()) <= set(there.run(VERSIONS).splitlines()), "a package was upgraded or removed"
     there.run(started_by(run, *readme("Quick start")[1].commands))  # offline, as everything is installed
     return START
