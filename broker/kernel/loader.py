@@ -108,12 +108,14 @@ class Loader:
         self.unreadable += 1
         if self.unreadable <= MOST_LOGGED or not self.unreadable % MOST_LOGGED:
             if isinstance(reason, NotAMessage):
-                event, text = "message.malformed", "queue %s: message %d is no AMQP message, and stays in the store: %s"
+                about = {"event": "message.malformed", "queue": queue}
+                text = "queue %s: message %d is no AMQP message, and stays in the store: %s"
                 cause = f"{reason.reason}; read it with `cairnmq dump`, and purge the queue to remove it"
             else:
-                event, text = "message.unreadable", "queue %s: message %d stays in the store, undelivered: %s"
+                about = {"event": "message.unreadable", "queue": queue}
+                text = "queue %s: message %d stays in the store, undelivered: %s"
                 cause = str(reason)
-            log.error(text, queue, message_id, cause, extra={"event": event, "queue": queue})
+            log.error(text, queue, message_id, cause, extra=about)
 
     def next_step(self, action: Callable[[], None]) -> None:
         """Run *action* on the core in a later step, after the messages that this step dispatches."""

@@ -29,6 +29,8 @@ LIFECYCLE = {
     "broker.helper-waiting": "The process of the column index or the export failed, and tries again.",
     "broker.helper-ended": "The process of the column index or the export has ended. The broker continues without it.",
     "broker.console-ended": "The web console has ended, and is started again.",
+    "dev.no-samples": "`cairnmq dev` could not create its exchange and queues.",
+    "console.reload-failed": "A changed certificate of the web console is unusable; the previous one stays in use.",
     "broker.traces-failed": "Spans cannot be exported, and are dropped.",
     "broker.traces-resumed": "Spans are exported again.",
     "metrics.failed": "A request for metrics failed.",
