@@ -121,7 +121,7 @@ def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_kill
         lambda: bool(sites.following["messages"] == count and sites.following["lag-seconds"] < 5), "all is there"
     )
     members = scenario.stopped()
-    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "promote", "q") is not None
+    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "promote", "q", "--yes") is not None
     assert sites.follower.stop() == 0
     found = sites.contents()
     assert len(found) == len(set(found)) == count

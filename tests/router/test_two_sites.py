@@ -149,7 +149,7 @@ def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Sit
     place = following(follower)["place"]
     assert place <= source.ctl("store")["durable-lsn"]
     source.kill()
-    told = follower.ctl("federated-queues", "promote", "q")
+    told = follower.ctl("federated-queues", "promote", "q", "--yes")
     assert told is None or "promoted" in json.dumps(told)
     assert follower.bodies(count) == source_bodies
     assert follower.ctl("queues", "show", "q")["messages"] == 0
@@ -172,9 +172,9 @@ def test_the_source_keeps_its_log_for_a_follower_that_comes_back_and_for_no_othe
     source.send(1)
     follower.start()
     until(lambda: federated("copy")["messages"] == 2, "it goes on")
-    follower.ctl("federated-queues", "resynchronize", "copy")
+    follower.ctl("federated-queues", "resynchronize", "copy", "--yes")
     until(lambda: (now := federated("copy"))["complete"] and now["messages"] == 2, "it is complete again")
-    follower.ctl("federated-queues", "delete", "copy")
+    follower.ctl("federated-queues", "delete", "copy", "--yes")
     until(lambda: not [*marks.iterdir()], "nothing is kept any more")
     assert follower.ctl("federated-queues", "list") == []
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -117,12 +118,8 @@ def test_every_reader_gives_the_answer_of_the_model(
         check(lived, command, columns)
 
 
-@settings(
-    max_examples=amount("CAIRN_READERS", 40, 3), phases=(Phase.explicit, Phase.reuse, Phase.generate), deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
-@given(turns=st.lists(st.integers(0, 1), max_size=6), sizes=st.permutations([900, 1900, 3100]))
-def test_no_reader_gives_a_clone_the_messages_of_the_other(command: Dump, turns: list[int], sizes: list[int]) -> None:
+@pytest.mark.parametrize("sizes", [(900, 1900), (1900, 900), (3100, 900), (3100, 1900)])
+def test_no_reader_gives_a_clone_the_messages_of_the_other(command: Dump, sizes: tuple[int, int]) -> None:
     # S5
     with TemporaryDirectory() as name:
         path = Path(name)
@@ -131,7 +128,7 @@ def test_no_reader_gives_a_clone_the_messages_of_the_other(command: Dump, turns:
         with open_store(str(stores[0]), options=options) as store:
             store.queue("orders").put(b"origin").result()
         shutil.copytree(stores[0], stores[1])
-        for turn in (0, 1, *turns):
+        for turn in (0, 1):
             with open_store(str(stores[turn]), options=options) as store:
                 for _ in range(24):
                     store.queue("orders").put(str(turn).encode() * sizes[turn]).result()
@@ -156,7 +153,7 @@ def test_no_reader_gives_a_clone_the_messages_of_the_other(command: Dump, turns:
                 assert sizes[1 - own] not in {row["size"] for row in rows_in(target, "parquet", ("size",))}
                 shutil.rmtree(target)
         found = command("sql", archive, "select distinct size from records where type = 'start'", "--json")
-        both = all(size in {one["size"] for one in found.objects} for size in sizes[:2])
+        both = all(size in {one["size"] for one in found.objects} for size in sizes)
         assert not both
 
 
@@ -201,7 +198,8 @@ def quoted(name: str) -> str:
 
 def spark_lsns(lived: Lived) -> list[int]:
     """The records that the data source of Spark gives, without Spark."""
-    options = {"path": str(lived.store), **({"archive": str(lived.archive)} if lived.has_archive else {})}
+    archive = {"archive": str(lived.archive)} if lived.has_archive else {}
+    options = {"path": str(lived.store), "copies": "all", **archive}
     source = JournalSource(options)
     reader = source.reader(source.schema())
     read: Callable[[Any], Any] = reader.read
