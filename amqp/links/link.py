@@ -25,6 +25,8 @@ class Acquired(NamedTuple):
     """The transactional state that its transfers carry, as an encoded list."""
 
 
+MOST_CUT_BYTES = 64 << 10
+"""Bytes of a cut header that are kept; each further frame would copy them."""
 _NO_OUTBOX: deque[Any] = deque(maxlen=0)
 """The outbox of all links on which only the peer sends: an empty deque per link would take 760 bytes."""
 
@@ -142,7 +144,7 @@ class Link:
         try:
             data = with_format(data, message_format)
         except Malformed as error:  # it is refused later, like any message that can't be read
-            if isinstance(error, Cut) and has_more:
+            if isinstance(error, Cut) and has_more and len(data) <= MOST_CUT_BYTES:
                 self.cut_head = data
                 return b""
         del self.formats[tag]

@@ -136,7 +136,7 @@ def _plain(login: Login, find: Callable[[str], Credentials], said: bytes | None)
         raise Denied(f"{user!r} asks for the identity of another user", IDENTITY, user)
     user = canonical_name(user)
     found = yield Check(lambda: _proved_key(login, password, find(user)), user)
-    if not found:
+    if not isinstance(found, bytes) or not found:
         raise Denied(WRONG, CREDENTIALS, user)
     yield Success(user, stored_key=found)
 

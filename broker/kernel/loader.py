@@ -68,12 +68,12 @@ class Loader:
 
         *timed*: the times of these messages are wanted, also of those in several pieces.
         """
-        timed = timed or (len(ids) > 0 and ids[0] < self.recovered_below)
+        timed = timed or (len(ids) > 0 and min(ids) < self.recovered_below)
         self._submit(self._work, lambda: self._load(ids, timed), then)
 
     def _load(self, ids: array[int], timed: bool) -> list[Loaded]:
         load_many = self._store.load_many
-        if len(ids) > 0 and ids[0] < self.recovered_below:  # later ones were checked when they arrived
+        if len(ids) > 0 and min(ids) < self.recovered_below:  # later ones were checked when they arrived
             load_many = partial(load_contents, self._store)
         found: list[Loaded] = [*load_many(ids, BATCH_BYTES)]
         if timed:

@@ -28,6 +28,9 @@ REASONS = {
 }  # fmt: skip
 """The journal's dequeue reason for each reason to move a message away."""
 
+MOST_ENVELOPE_BYTES = 64 << 10
+"""The size to which receivers may let the sections before the body grow: each round writes the message again."""
+
 
 class Moves:
     """Moves messages among queues: by the store alone, or by way of the cluster if that has one of them."""
@@ -169,14 +172,20 @@ def shown(
 
 
 def combined(content: bytes, annotations: bytes) -> bytes:
-    """Return *content* with message annotations that its receiver added, an encoded map (3.4.5). Raises `Malformed`."""
+    """Return *content* with message annotations that its receiver added, an encoded map (3.4.5).
+
+    Raises `Malformed`, and `CairnError` if the sections before the body grow above `MOST_ENVELOPE_BYTES`.
+    """
     if not annotations:
         return content
     given = decode.read_map(annotations, 0, plain=False)
     entries = {str(name): value for name, value in given.items() if isinstance(name, str)}
-    return sections.annotated(
+    annotated = sections.annotated(
         content, {name: value for name, value in entries.items() if name not in death_history.WRITTEN_BY_BROKER}
     )
+    if len(annotated) > len(content) and len(sections.envelope(annotated)) > MOST_ENVELOPE_BYTES:
+        raise CairnError("annotations of modified", f"more than {MOST_ENVELOPE_BYTES} bytes", "use fewer of them")
+    return annotated
 
 
 def _with_death_record(

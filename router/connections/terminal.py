@@ -157,7 +157,8 @@ class Terminal:
     @property
     def is_checked(self) -> bool:
         """Return whether the client waits for the check of its login."""
-        return self._front is not None and self._front.check is not None
+        front = self._front  # its worker may remove it meanwhile
+        return front is not None and front.check is not None
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from proton import Message
 from cairnmq.amqp.codec import header
 from cairnmq.amqp.codec.header import NO_HEADER, Header
 from cairnmq.amqp.codec.primitives import Malformed
+from cairnmq.amqp.links.link import MOST_CUT_BYTES, Link
 from tests.harness.amqp.strategies import broken, messages
 
 MOST = 2**32 - 1
@@ -160,3 +161,16 @@ def test_it_tells_whether_annotations_or_properties_may_come_next(head: bytes, r
     """`annotated` is the same from decoding and, the second time, from the cache."""
     for _ in range(2):
         assert header.parse(head + rest).annotated == annotated
+
+
+def test_cut_header_of_a_transfer_with_a_format_is_kept_within_a_bound() -> None:
+    """Each further frame would copy what is kept."""
+    link = Link.__new__(Link)
+    link.formats, link.cut_head = {b"t": 7}, b""
+    endless = b"\x00\x53\x70\xd0\x7f\xff\xff\xff\x00\x00\x00\x06"
+    kept: list[int] = []
+    for _ in range(400):
+        link.formatted(b"t", endless if not kept else bytes(500), has_more=True)
+        kept.append(len(link.cut_head))
+    assert max(kept) <= MOST_CUT_BYTES
+    assert kept[-1] == 0
