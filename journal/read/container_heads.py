@@ -52,7 +52,7 @@ class ContainerHeads:
         for name in self.directory.names():
             number = container.file_number(name)
             if number is None:
-                if name != mark.NAME:
+                if name != mark.NAME and not name.endswith(container.SUFFIX + ".new"):
                     self.remarks.append(f"{self.directory.path}/{name}: not a file of the journal, left alone")
                 continue
             head = sound.get(number)

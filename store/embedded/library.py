@@ -44,7 +44,7 @@ _EXPIRY_S = 0.5
 
 
 def open_store(
-    path: str, kind: str = "journal", options: StoreOptions | None = None, clock: Clock | None = None
+    path: str | os.PathLike[str], kind: str = "journal", options: StoreOptions | None = None, clock: Clock | None = None
 ) -> Store:
     """Open the store in the directory *path*; create it if it does not exist, and recover it if it was not closed.
 
@@ -52,7 +52,7 @@ def open_store(
     place, the reason and the remedy if the store can't be opened.
     """
     clock = clock or SystemClock()
-    inner, _ = find_kind(kind)(path, clock, options or StoreOptions(), None)
+    inner, _ = find_kind(kind)(os.fspath(path), clock, options or StoreOptions(), None)
     return Store(inner, clock)
 
 

@@ -102,6 +102,11 @@ class Queue:
         """Return the number of messages that can be taken."""
         return len(self._ready) + len(self._back)
 
+    def __iter__(self) -> Iterator[Message]:
+        """Take messages, the oldest first, until none can be taken."""
+        while (message := self.take()) is not None:
+            yield message
+
     def put(self, content: bytes) -> Durable[int]:
         """Put a message on the queue; its id."""
         store = self.store

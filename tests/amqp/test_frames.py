@@ -96,6 +96,15 @@ def test_bytes_that_are_no_frames_are_passed_over(bodies: list[bytes], places: l
             assert not engine.endpoints.links
 
 
+@given(integers(2, 255), lists(integers(0, 9999), max_size=4))
+def test_empty_frame_with_an_extended_header_is_a_heartbeat(offset: int, places: list[int]) -> None:  # P7
+    """The extended header is ignored (2.3.1), and the frames behind it are read, however the input is cut."""
+    heartbeat = (4 * offset).to_bytes(4) + bytes((offset, 0, 0, 0)) + bytes(4 * offset - 8)
+    data = AMQP + opening() + heartbeat + begin() + heartbeat + attach_sender("link", "q", {}, incomplete=False)
+    with engine_after(*cut(data, places)) as engine:
+        assert len(engine.endpoints.links) == 1
+
+
 @given(integers(0, 40), integers(300, 2000), lists(integers(0, 99999), max_size=5))
 def test_an_attach_tells_what_fits(count: int, most_bytes: int, places: list[int]) -> None:
     attach = frame(0x12, "link", Uint(0), True, None, None, None, None, None, None, None, Ulong(1 << 20))

@@ -22,7 +22,7 @@ PAGE = DOCS / "reference" / "python.md"
 WIDTH = 96
 _BLOCK = re.compile(r'(?<=^```pyi title=")([\w.]+)"\n(.*?)(?=^```$)', re.M | re.S)
 _LONGEST_DEFAULT = 60
-_SHOWN = ("__len__", "__await__", "__enter__", "__exit__", "__call__")
+_SHOWN = ("__len__", "__iter__", "__await__", "__enter__", "__exit__", "__call__")
 """The special methods that a block shows."""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import (
     CairnError,
     MessageLocked,
@@ -23,6 +24,7 @@ from cairnmq.base.errors import (
     TransactionTimedOut,
     UnknownTransaction,
 )
+from cairnmq.journal.read.scanner import LogReader
 from cairnmq.store import open_store
 from cairnmq.store.contract.transaction import TxState
 from cairnmq.store.embedded.library import Store
@@ -61,6 +63,31 @@ def test_put_take_accept(store: Store) -> None:
     with pytest.raises(StoreError, match="not taken"):
         first.release()
     assert [orders.take().content, orders.take().content, orders.take()] == [b"0", b"2", None]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_store_is_opened_by_a_path_and_its_queue_is_iterated(tmp_path: Path, kind: str) -> None:  # U7
+    with open_store(tmp_path / "store", kind) as store:
+        orders = store.queue("orders")
+        orders.put_all([b"0", b"1", b"2"]).result(DEADLINE_S)
+        taken = []
+        for message in orders:
+            taken.append(message.content)
+            message.accept().result(DEADLINE_S)
+        assert taken == [b"0", b"1", b"2"]
+        assert (list(orders), len(orders)) == ([], 0)
+
+
+def test_draft_of_a_container_is_no_remark_of_a_start(tmp_path: Path) -> None:  # T9
+    """A crash while a container is made leaves its draft, which the next start removes."""
+    with open_store(tmp_path / "store") as store:
+        store.queue("q").put(b"one").result(DEADLINE_S)
+    draft = tmp_path / "store" / "journal" / "00000009.cairn.new"
+    draft.write_bytes(bytes(4096))
+    assert not any(draft.name in remark for remark in LogReader(RealDirectory(str(draft.parent))).heads.remarks)
+    with open_store(tmp_path / "store") as store:
+        assert len(store.queue("q")) == 1
+    assert not draft.exists()
 
 
 def test_many_at_once(store: Store) -> None:
