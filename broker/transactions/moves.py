@@ -7,6 +7,7 @@ After a crash a message is in one of the two places. Its annotations then state 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ...amqp.codec import decode, header, sections
 from ...amqp.codec.primitives import Malformed
@@ -163,7 +164,8 @@ def shown(
         return content
     try:
         if reason:
-            content = combined(content, getattr(entry, "annotations", b""))
+            with suppress(CairnError):  # above the bound: the message is moved without them, as it must leave
+                content = combined(content, getattr(entry, "annotations", b""))
             error = getattr(entry, "error", None) if reason == REJECTION else None
             content = _with_death_record(queue, failures, reason, content, now_us // 1000, error)
         return carried(content, now_us, always=any(target.policy.message_ttl_ms for target in targets))
