@@ -24,6 +24,8 @@ BATCH_MESSAGES = 2048
 BATCH_BYTES = 1 << 20
 """The size of a batch, which ends at `BATCH_MESSAGES` messages or at this number of bytes of content."""
 
+MOST_REPORTED = 100_000
+"""Messages that are remembered as reported; above it some are counted again."""
 MOST_LOGGED = 1000
 """Each of so many undelivered messages is logged, and of the others one in so many."""
 BEGINNING_BYTES = 64 << 10
@@ -104,6 +106,8 @@ class Loader:
         """Count and log, once, that a message stays in the store and is not delivered. Core only."""
         if message_id in self._reported:
             return
+        if len(self._reported) >= MOST_REPORTED:
+            self._reported.clear()
         self._reported.add(message_id)
         self.unreadable += 1
         if self.unreadable <= MOST_LOGGED or not self.unreadable % MOST_LOGGED:

@@ -49,9 +49,9 @@ class Resolver:
         """*auto_create*: patterns of names for which a durable queue is created on first use."""
         self.nodes = nodes
         self.access = access
+        """The access rules; None allows everything to all users."""
         self.reloads = 0
         """The number of replacements of `access`."""
-        """The access rules; None allows everything to all users."""
         self._users = users
         self._passthrough = passthrough
         self.auto_create = tuple(auto_create)
