@@ -13,11 +13,12 @@ from ...base.disk.real import RealFile
 from ...base.errors import DiskError
 from ...journal.format import container
 from ...journal.read.scanner import Damage, LogReader
-from ...store.directory.lock import is_in_use
 
 
 def end_of(journal: str, reader: LogReader, recorded_lsn: int) -> int:
     """The end of the log in directory *journal*, whose blocks record that it is durable up to *recorded_lsn*."""
+    from ...store.directory.lock import is_in_use  # with SQL: workers of Spark do without
+
     store = os.path.dirname(os.path.abspath(journal))
     if is_in_use(store):
         return recorded_lsn

@@ -160,6 +160,7 @@ class History:
         receiver = self.receivers[name]
         seen = len(receiver.forwarded)
         self.limits[name] += most
+        self.world.read_all()  # contents of transactions that were rolled back are checked before they are requeued
         self.world.do(receiver.driver.request, self.limits[name], True)
         self.world.read_all()
         expected = self.waiting[name][:most]

@@ -9,7 +9,7 @@ from tests.readme_blocks import blocks_of, readme, section
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-LINES = 150
+LINES = 160
 
 
 def test_readme_is_short() -> None:

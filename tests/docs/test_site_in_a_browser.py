@@ -103,7 +103,7 @@ def test_pages_fit_a_phone_and_show_their_pictures(site: Path, tmp_path: Path) -
     assert {page: one for page, one in found.items() if one["widths"][0] > one["widths"][1]} == {}
     assert {page: one["failed"] for page, one in found.items() if one["failed"]} == {}
     assert [page for page, one in found.items() if one["sources"]] == [], "a diagram is shown as its source"
-    assert found["/explanation/architecture.html"]["images"] == 2
+    assert found["/explanation/architecture.html"]["images"] == 4  # two are the logo
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from cairnmq.journal.write.open import container_size
 from tests.harness.journal.logs import SIZE, with_crc
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-HEADS = st.builds(ContainerHead, U32, st.uuids(), U64, U64, U64, U64, U64, U64)
+SIZES = st.sampled_from([512 << 10, 1 << 20, 1 << 30])
+HEADS = st.builds(ContainerHead, U32, st.uuids(), SIZES, U64, U64.map(lambda lsn: lsn - lsn % (1 << 30)), U64, U64, U64)
 SOME = ContainerHead(3, UUID(int=5), SIZE, 7, 4 * SIZE, 3 * SIZE + 512, 2 * SIZE, 99)
 
 

@@ -211,7 +211,10 @@ def test_reader_has_no_forms_and_cannot_change_users(site: ConsoleSite, browser:
 
 def test_broker_without_a_users_file_names_the_option(tmp_path: Path, browser: Browser) -> None:
     with broker(tmp_path / "store", "--http-port", "0") as running:
-        window = ConsolePage(browser, running.wait_for(r"web console at (\S+)")[1]).sign_in("", "").open("users")
+        window = ConsolePage(browser, url := running.wait_for(r"web console at (\S+)")[1])
+        window.page.goto(url)
+        window.page.wait_for_selector("nav#nav", state="attached")
+        window.open("users")
         window.wait_for_text("start it with --users-file", "main")
         assert window.page.get_by_role("button", name="Add user").count() == 0
         assert "cairnmq users add" in window.text()
