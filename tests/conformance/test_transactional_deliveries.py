@@ -53,6 +53,8 @@ def test_delivery_accepted_twice_fails_its_transactions(broker: RunningBroker, p
     """4.4.2: an outcome in a transaction, and another one in the same read, do not both count."""
     links = attach("to", 1, "known-q"), attach("from", 2, "known-q", receives=True)
     with client(broker.port, *links) as one:
+        for _ in range(2):
+            one.until("flow")  # the credit of the coordinator and of the queue, which is created meanwhile
         first, second = [bytes(ask(one, number, DECLARE).value[0]) for number in range(2)]
         one.say(transfer(1, 2, bytes(Message(body="m").encode())))
         one.until("disposition")
