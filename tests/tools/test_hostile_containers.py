@@ -1,4 +1,4 @@
-"""Containers whose heads or sizes nobody wrote: each tool ends, in bounded memory, and `verify` reports them."""
+"""Containers with forged heads or sizes: each tool ends, in bounded memory, and `verify` reports them."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_the_archive(tmp_path: Path, command: Dump) -> None:
 
 
 def test_archive_of_two_stores_of_one_origin(tmp_path: Path, command: Dump) -> None:
-    """S5. Either store is told that containers in its archive are not of its history."""
+    """S5. Either store reports that containers in its archive are not of its history."""
     stores, archives = [tmp_path / "one", tmp_path / "two"], [tmp_path / "archive-one", tmp_path / "archive-two"]
     small = StoreOptions(container_bytes=512 << 10)
     with open_library(str(stores[0]), options=small) as library:
