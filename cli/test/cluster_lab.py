@@ -80,7 +80,7 @@ def _confirm_removal(verb: str, lab: Lab, *, is_sure: bool) -> None:
     """Confirm the removal of a lab that exists."""
     if lab.exists:
         question = f"Stop the daemons of lab {lab.name}, and remove {lab.directory}?"
-        confirm(f"{verb} lab {lab.name}", question, is_sure=is_sure)
+        confirm(f"cluster-lab {verb}: lab {lab.name}", question, is_sure=is_sure)
 
 
 @cluster_lab.command(example="cluster-lab status")

@@ -61,7 +61,7 @@ def test_a_lab_from_up_to_down(name: str) -> None:
     assert "on one side of a partition, not on two" in run("--name", name, "partition", "1,2", "2")
     assert run("--name", name, "pause", "1") == ""
     assert run("--name", name, "status").startswith("node 1: paused, pid ")
-    refusal = f"cairnmq cluster-lab {{}}: lab {name}: no confirmation, and no terminal to ask on; give --yes"
+    refusal = f"cluster-lab {{}}: lab {name}: no confirmation, and no terminal to ask on; give --yes"
     assert run("--name", name, "down") == refusal.format("down")
     assert run("--name", name, "up", "3") == refusal.format("up")
     assert run("--name", name, "down", "--dry-run") == f"would remove lab {name}: /var/lib/cairnmq-lab/{name}\n"

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.conftest import Tell
+from tests.harness.console.accounts import write_users
 from tests.harness.console.chromium import ConsolePage
+from tests.harness.console.site import ADMIN, PASSWORD
 from tests.harness.process import broker
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ class Load(NamedTuple):
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[str]:
-    with broker(tmp_path_factory.mktemp("load") / "store", "--http-port", "0") as running:
+    place = tmp_path_factory.mktemp("load")
+    write_users(place / "users", {ADMIN: PASSWORD})
+    options = "--users-file", str(place / "users"), "--allow-insecure-auth", "--http-port", "0"
+    with broker(place / "store", *options) as running:
         yield running.wait_for(r"web console at (\S+)")[1]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 QUEUES = amount("CAIRN_CONSOLE_QUEUES", 10_000, 1_000)
 ROWS = 50
 MOST_REQUESTS = 70
-"""Maximum number of file and API requests until the page of queues is complete, including those of the login."""
+"""Maximum number of file and API requests until the page of queues is complete, including those of the frame."""
 MOST_API_BYTES = 100_000
 MOST_FILE_BYTES = 300_000
 
@@ -46,7 +46,7 @@ def test_page_of_many_queues_needs_few_requests_and_bytes(
 ) -> None:
     responses: list[Response] = []
     console.page.on("response", lambda response: responses.append(response))
-    console.sign_in("", "").open("queues")
+    console.enter().open("queues")
     assert console.page.locator("tbody tr").count() == ROWS
     assert f"of {QUEUES:,}" in console.text(".pager")
     requests = len(responses)
@@ -65,7 +65,7 @@ def test_page_of_many_queues_needs_few_requests_and_bytes(
 
 
 def test_many_queues_are_paged_sorted_and_searched(console: ConsolePage) -> None:
-    page = console.sign_in("", "").open("queues", query=f"?page={QUEUES // ROWS}").page
+    page = console.enter().open("queues", query=f"?page={QUEUES // ROWS}").page
     names = page.locator("tbody td.main-cell a")
     assert names.last.inner_text() == f"many-{QUEUES - 1:05d}"
     assert page.get_by_role("button", name="Next page").is_disabled()

@@ -84,6 +84,13 @@ class ConsolePage:
         self.page.wait_for_selector("nav#nav", state="attached")
         return self
 
+    def enter(self) -> ConsolePage:
+        """Open the console of a broker on this machine without users: it asks for no name, and shows its overview."""
+        self.page.goto(self._url)
+        self.page.wait_for_selector("nav#nav", state="attached")
+        self.settle()
+        return self
+
     def open(self, *parts: str, query: str = "") -> ConsolePage:
         """Open the page of this address, and wait until its parts are loaded."""
         address = "/".join(quote(part, safe="") for part in parts)
