@@ -53,7 +53,8 @@ def test_page_of_many_queues_needs_few_requests_and_bytes(
     assert requests <= MOST_REQUESTS
     bodies = {"api": 0, "files": 0}
     for one in responses:
-        if not one.url.endswith("/events") and one.status != 204:
+        left_page = one.request.failure is not None  # it belonged to the overview, and was cancelled with it
+        if not one.url.endswith("/events") and one.status != 204 and not left_page:
             bodies["api" if "/api/" in one.url else "files"] += len(one.body())
     assert bodies["api"] < MOST_API_BYTES
     assert bodies["files"] < MOST_FILE_BYTES
