@@ -1,58 +1,77 @@
-"""Generator of the command-line reference, which has the help text of every command.
+"""Generator of the command-line reference: pages with the help of every command.
 
-`python -m tests.cli.cli_page` writes it, `--print` prints it.
+`python -m tests.cli.cli_page` writes them, `--print` prints them. Options that several commands have in
+the same words are described once.
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from cairnmq.cli.main import COMMANDS, cairnmq
-from cairnmq.cli.options.subjects import SubjectOption
+from cairnmq.cli.options.subjects import GENERAL, OPTIONS, OUTPUT, SubjectOption
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "cli"
 WIDTH = 100
+SHARED = 3
+"""An option of so many commands is described once."""
+PAGES = {
+    "broker": "Broker", "host": "Configuration, host and users", "messages": "Messages and help",
+    "ctl": "Management", "store": "Stores", "history": "History", "analysis": "Analysis", "test": "Tests",
+}  # fmt: skip
+"""The pages: names of files, and titles."""
+_OF_SUBJECTS = {"Store": "store", "History": "history", "Analyze": "analysis", "Test": "test", "Manage": "messages"}
+_OF_COMMANDS = {
+    "broker": "broker", "dev": "broker", "console": "broker", "config": "host", "doctor": "host",
+    "support-bundle": "host", "users": "host", "ctl": "ctl",
+}  # fmt: skip
 BEGIN = """\
 # Command line
 
-This page has the help of every command. [configuration.md](configuration.md) describes the options
-of `cairnmq broker`, which can also be set in a file and in the environment.
+| Command | Purpose |
+|---|---|
+COMMANDS
 
-The exit statuses, where the help of a command does not name others:
+These pages have the help of every command, which `--help` (`-h`) prints. `cairnmq man` shows it in
+a pager, and the Debian package installs man pages. [Configuration](../configuration.md) describes
+the options of `cairnmq broker`, which can also be set in a file and in the environment.
+
+## Exit statuses
+
+A command's help names others.
 
 | Status | Meaning |
 |---|---|
 | 0 | success |
-| 1 | an error, or a finding of a command that reads a store ([store-tools.md](store-tools.md)) |
+| 1 | an error, or a finding of a command that reads a store ([Store tools](../store-tools.md)) |
 | 2 | an invalid argument, option, environment variable or configuration file, including a path that does not exist |
 | 3 | losses (`salvage`), errors found (`doctor`) |
 | 130, 143 | ended by Ctrl-C or SIGTERM |
 
-The common options have one meaning, and stand before or behind the commands that have them:
+## Common options
 
-COMMON
+Commands with these options accept them before and behind their names.
 
-`cairnmq man` shows this help in a pager; the Debian package also installs man pages.
-
-| Command | Purpose |
-|---|---|
 """
 
 
-def sections(command: click.Command, path: tuple[str, ...], context: click.Context) -> list[str]:
-    """Return the lines of the sections of a command and its subcommands."""
-    own = click.Context(command, parent=context, info_name=path[-1], max_content_width=WIDTH, terminal_width=WIDTH)
-    lines = [f"{'#' * min(len(path), 4)} {' '.join(path)}", "", "```text", command.get_help(own), "```", ""]
-    if isinstance(command, click.Group):
-        for name in command.list_commands(own):
-            found = command.get_command(own, name)
-            assert found is not None
-            lines += sections(found, (*path, name), own)
-    return lines
+class Option(NamedTuple):
+    """An option as a help shows it."""
+
+    subject: str
+    names: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The name without its values."""
+        return next(name.rstrip(",") for name in self.names.split() if name.startswith("--"))
 
 
 def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
@@ -64,43 +83,141 @@ def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str,
         yield " ".join(path), command
 
 
-def is_common(param: click.Parameter, option: str) -> bool:
-    """Return whether *param* is the common *option*; other options may have the same name."""
-    return option in param.opts and isinstance(param, SubjectOption) and (param.is_common or option == "--color")
+def walk(command: click.Command, path: tuple[str, ...], parent: click.Context) -> Iterator[tuple[str, click.Context]]:
+    """Yield *command* and all commands below it, with their paths and contexts."""
+    own = click.Context(command, parent=parent, info_name=path[-1], max_content_width=WIDTH, terminal_width=WIDTH)
+    yield " ".join(path), own
+    if isinstance(command, click.Group):
+        for name in command.list_commands(own):
+            found = command.get_command(own, name)
+            assert found is not None
+            yield from walk(found, (*path, name), own)
 
 
-def common_options() -> str:
-    """Return a table of the common options and the commands that have them."""
-    context = click.Context(cairnmq, info_name="cairnmq", **cairnmq.context_settings)
-    found: dict[str, list[str]] = {}
-    for name in COMMANDS:
-        command = cairnmq.get_command(context, name)
-        assert command is not None
-        below = dict(leaves(command, (name,)))
-        for option in (param.opts[0] for param in cairnmq.params if param.name != "version"):
-            having = [path for path, leaf in below.items() if any(is_common(param, option) for param in leaf.params)]
-            found.setdefault(option, []).extend([name] if len(having) == len(below) else having)
-    lines = ["| Option | Commands |", "|---|---|"]
-    for option, having in found.items():
-        names = "all" if having == list(COMMANDS) else ", ".join(f"`{name}`" for name in having)
-        lines.append(f"| `{option}` | {names} |")
-    return "\n".join(lines)
+def page_of(name: str) -> str:
+    """Return the page of the command `cairnmq` *name*."""
+    return _OF_COMMANDS.get(name) or _OF_SUBJECTS[COMMANDS[name].subject]
 
 
-def page() -> str:
-    """Return the complete page."""
-    context = click.Context(cairnmq, info_name="cairnmq", **cairnmq.context_settings)
-    lines = [f"| `cairnmq {name}` | {entry.text} |" for name, entry in COMMANDS.items()]
-    for name in COMMANDS:
-        command = cairnmq.get_command(context, name)
-        assert command is not None
-        lines += ["", *sections(command, ("cairnmq", name), context)]
-    text = BEGIN.replace("COMMON", common_options()) + "\n".join(lines)
-    return "\n".join(line.rstrip() for line in text.replace("\n\n\n", "\n\n").splitlines()) + "\n"
+def options_of(context: click.Context) -> list[Option]:
+    """Return the options of a command in the order of its help, but for `--help`."""
+    found: dict[str, list[Option]] = {OPTIONS: []}
+    for param in context.command.get_params(context):
+        record = param.get_help_record(context)
+        if record is None or isinstance(param, click.Argument) or "--help" in param.opts:
+            continue
+        subject = param.subject if isinstance(param, SubjectOption) else GENERAL if param.is_eager else OPTIONS
+        found.setdefault(subject, []).append(Option(subject, *record))
+    return [one for several in found.values() for one in several]
+
+
+def described(options: list[Option], formatter: click.HelpFormatter) -> None:
+    """Write *options* by their subjects."""
+    for subject in dict.fromkeys(one.subject for one in options):
+        with formatter.section(subject):
+            formatter.write_dl([(one.names, one.text) for one in options if one.subject == subject])
+
+
+def block(text: str) -> list[str]:
+    return ["```text", text.strip("\n"), "```", ""]
+
+
+def table_of_shared(options: list[Option]) -> list[str]:
+    formatter = click.HelpFormatter(width=WIDTH)
+    described(sorted(options, key=lambda one: one.subject), formatter)
+    return block(formatter.getvalue())
+
+
+def wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def names_of(options: list[Option]) -> str:
+    return ", ".join(f"`{one.name}`" for one in options)
+
+
+class Reference:
+    """All commands, by pages, and the options that they share."""
+
+    def __init__(self) -> None:
+        top = click.Context(cairnmq, info_name="cairnmq", **cairnmq.context_settings)
+        self.pages: dict[str, list[tuple[str, click.Context]]] = {page: [] for page in PAGES}
+        for name in COMMANDS:
+            command = cairnmq.get_command(top, name)
+            assert command is not None
+            self.pages[page_of(name)] += walk(command, ("cairnmq", name), top)
+        self.broker = {one for one in options_of(self.pages["broker"][0][1]) if one.subject != OUTPUT}
+        users: dict[Option, list[str]] = {}
+        for page in PAGES:
+            for _, context in self.commands(page):
+                for one in options_of(context):
+                    users.setdefault(one, []).append(page)
+        shared = {one: pages for one, pages in users.items() if len(pages) >= SHARED and one not in self.broker}
+        most = {one.name: one for one, _ in sorted(shared.items(), key=lambda item: len(item[1]))}
+        self.common = [one for one, pages in shared.items() if len(set(pages)) > 1 and most[one.name] is one]
+        self.of_pages = {page: [one for one, pages in shared.items() if set(pages) == {page}] for page in PAGES}
+
+    def commands(self, page: str) -> list[tuple[str, click.Context]]:
+        """Return the commands of *page* that are not groups."""
+        return [(path, context) for path, context in self.pages[page] if not isinstance(context.command, click.Group)]
+
+    def index(self) -> str:
+        rows = [
+            f"| [`cairnmq {name}`]({page_of(name)}.md#cairnmq-{name}) | {entry.text} |"
+            for name, entry in COMMANDS.items()
+        ]
+        return BEGIN.replace("COMMANDS", "\n".join(rows)) + "\n".join(table_of_shared(self.common))
+
+    def page(self, page: str) -> str:
+        """Return the text of *page*."""
+        lines = [f"# {PAGES[page]}", ""]
+        commands = self.commands(page)
+        of_all = [one for one in self.common if all(one in options_of(context) for _, context in commands)]
+        if of_all:
+            lines += [*wrapped(f"All have these [common options](index.md#common-options): {names_of(of_all)}."), ""]
+        if own := self.of_pages[page]:
+            lines += ["Several commands share these options:", "", *table_of_shared(own)]
+        for path, context in self.pages[page]:
+            level = 2 if page != "ctl" or path == "cairnmq ctl" else 3
+            lines += [f"{'#' * min(level, len(path.split()))} {path}", "", *self.section(context, of_all)]
+        return "\n".join(lines)
+
+    def section(self, context: click.Context, of_all: list[Option]) -> list[str]:
+        """Return the help of a command without the options that are described elsewhere."""
+        command, formatter = context.command, context.make_formatter()
+        if isinstance(command, click.Group):
+            command.format_help_text(context, formatter)
+            text = formatter.getvalue()
+            return [text.strip(), ""] if len(text.strip().splitlines()) == 1 else block(text)
+        command.format_usage(context, formatter)
+        command.format_help_text(context, formatter)
+        options = options_of(context)
+        of_broker = [one for one in options if one in self.broker]
+        elsewhere = [one for one in options if one in self.common or any(one in own for own in self.of_pages.values())]
+        described([one for one in options if one not in elsewhere and one not in of_broker], formatter)
+        command.format_epilog(context, formatter)
+        lines = block(formatter.getvalue())
+        if named := [one for one in elsewhere if one not in of_all]:
+            lines += [*wrapped(f"Shared options: {names_of(named)}."), ""]
+        if of_broker:
+            names = "all" if self.broker == set(of_broker) else names_of(of_broker)
+            lines += [f"Options of the [broker](../configuration.md): {names}.", ""]
+        return lines
+
+
+def pages() -> dict[str, str]:
+    """Return the texts of the pages by their names."""
+    reference = Reference()
+    found = {"index": reference.index(), **{page: reference.page(page) for page in PAGES}}
+    return {
+        f"{name}.md": "\n".join(line.rstrip() for line in text.strip().replace("\n\n\n", "\n\n").splitlines()) + "\n"
+        for name, text in found.items()
+    }
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--print"]:
-        print(page(), end="")
-    else:
-        PAGE.write_text(page())
+    for name, text in pages().items():
+        if sys.argv[1:] == ["--print"]:
+            print(text, end="")
+        else:
+            (FOLDER / name).write_text(text)

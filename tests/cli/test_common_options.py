@@ -74,7 +74,7 @@ def test_command_has_the_common_options_in_sections(path: str) -> None:
 
 
 def test_common_option_is_accepted_by_each_group_above_its_command() -> None:
-    """Groups accept the common options of their commands, as docs/reference/cli.md states for `config show`."""
+    """Groups accept the common options of their commands, as docs/reference/cli/index.md states."""
     common = {param.name for param in cairnmq.params if isinstance(param, SubjectOption) and param.is_common}
     missing = []
     for path, command in EVERY.items():
