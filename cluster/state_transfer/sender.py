@@ -1,7 +1,7 @@
 """Sends a joining member the messages from before its cut, from the back of each queue to its front (D18).
 
 The messages are listed at the cut, on the core, which does nothing else meanwhile: 1.7 us and 145 bytes of memory for
-each message that is only on disk, 235 bytes at most (0051). Contents are read when they are sent, by another thread.
+each message that is only on disk, 235 bytes at most (0033). Contents are read when they are sent, by another thread.
 The joining member itself receives all later events about these messages, so nothing blocks after the cut, and messages
 that were dequeued meanwhile are omitted. Batches (update_front) of all queues alternate, and the next one is sent only
 when no other event waits to be sent, so that regular traffic has priority.
