@@ -9,6 +9,7 @@ from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..base.errors import CairnError
+from ..base.secret_files import refuse_exposed
 from .sasl.client import Identity
 
 NORMAL, INTER_ROUTER = "normal", "inter-router"
@@ -44,6 +45,15 @@ class Target:
     """The cost of a link between routers: the cheapest path is used."""
     others: tuple[tuple[str, int], ...] = ()
     """Equivalent hosts and ports, which are tried in turn when this one cannot be reached."""
+    password_file: str = ""
+    """The file that the password was read from."""
+
+    def read_again(self) -> Target:
+        """Return the target with the present password of its file. Raises `CairnError`."""
+        if not self.password_file:
+            return self
+        password = read_password(f"connector {self.name}", self.password_file)
+        return replace(self, identity=replace(self.identity, password=password))
 
     @property
     def called(self) -> str:
@@ -100,6 +110,7 @@ def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) 
         _one_of(where, "sasl", asked.get("sasl", "yes"), ("yes", "no")) == "yes",
         _one_of(where, "role", asked.get("role", NORMAL), ROLES), _cost(where, asked.get("cost", "1")),
         _others(where, parts.scheme, asked.get("failover", "")),
+        _password_file(parts, asked, password_file),
     )  # fmt: skip
 
 
@@ -129,10 +140,15 @@ _FILES = ("password-file", "ca", "cert", "key")
 _REMEDY = "use amqp://user@host:port or amqps://..., percent-encoded"
 
 
+def _password_file(parts: SplitResult, asked: Mapping[str, str], password_file: str) -> str:
+    """Return the file of the password; empty if the URL has no user, or the password itself."""
+    return (asked.get("password-file", "") or password_file) if parts.username and not parts.password else ""
+
+
 def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password_file: str) -> Identity:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    path, variable = asked.get("password-file", "") or password_file, asked.get("password-env", "")
-    if user and not password and path:
+    path, variable = _password_file(parts, asked, password_file), asked.get("password-env", "")
+    if path:
         password = read_password(where, path)
     elif user and not password and variable:
         password = os.environ.get(variable, "")
@@ -144,8 +160,12 @@ def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password
     return Identity(user, password, bool(asked.get("cert")), insecure)
 
 
-def read_password(where: str, path: str) -> str:
-    """Return the password in the file at *path*, which is one line. Raises `CairnError`, which names *where*."""
+def read_password(where: str, path: str, exposed: type[CairnError] = CairnError) -> str:
+    """Return the password in the file at *path*, which is one line. Raises `CairnError`, which names *where*.
+
+    *exposed*: the error for a file that others may read.
+    """
+    refuse_exposed(where if path in where else f"{where}: {path}", path, kind=exposed)
     try:
         with open(path, "rb") as file:
             raw = file.read(MOST_PASSWORD_BYTES + 1)

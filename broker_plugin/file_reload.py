@@ -121,6 +121,7 @@ class FileReload:
             for each in fresh:
                 each()
 
+        self._router.outbound_connections.check()  # each of their attempts to connect reads their files
         access = read_access(self._acl_file) if self._acl_file else None
         return put_in_place, access, self._reread() if self._reread is not None else None
 

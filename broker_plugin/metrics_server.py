@@ -34,6 +34,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from ..base.errors import CairnError, unreadable
+from ..base.secret_files import refuse_exposed
 from .health import Health
 
 log = logging.getLogger(__name__)
@@ -357,6 +358,7 @@ def read_token(path: str) -> bytes:
             token = file.read(MOST_TOKEN_BYTES + 1).strip()
     except OSError as error:
         raise unreadable(path, error, "name a file with the token alone") from error
+    refuse_exposed(path, path)
     if not token or len(token) > MOST_TOKEN_BYTES or not token.isascii() or len(token.split()) != 1:
         reason = f"invalid token: one word of 1 to {MOST_TOKEN_BYTES} ASCII characters is required"
         raise CairnError(path, reason, "write one there, such as the output of `openssl rand -hex 32`")

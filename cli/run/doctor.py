@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import click
 
@@ -31,6 +32,7 @@ from .unknown_variables import unknown_variables
 STATUSES = {Severity.OK: 0, Severity.WARNING: 1, Severity.ERROR: 3}
 """The exit statuses; 2 is that of a wrong call."""
 _STYLES = {Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+_PROTECTED_FILES = ("acl_file", "tls_ca", "tls_crl")
 _SECRET_FILES = ("tls_key", "users_file", "metrics_token_file", "connect_to_password_file", "secrets_dir")
 _SECRET_NAMES = ("PASS", "SECRET", "TOKEN", "KEY", "CREDENTIAL")
 _MOST_SECRET_BYTES = 64 << 10
@@ -47,6 +49,7 @@ class _Configuration:
 
     def __init__(self, config: str | None) -> None:
         config = config or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
+        self.file = config or ""
         self.finding = Finding("configuration", Severity.OK, f"valid: {config or 'defaults and environment'}")
         self.settings: BrokerSettings | None = None
         self.rows: list[dict[str, Any]] = []
@@ -68,10 +71,21 @@ class _Configuration:
         yield self.finding
         for warning in unknown_variables(broker, getattr(self.settings, "connect_to", ())):
             yield Finding("configuration", Severity.WARNING, warning, "correct or unset the variable")
-        yield from check_secret_files(filter(None, map(self.value, _SECRET_FILES)))
+        keyed = [] if self.value("tls_key") else [self.value("tls_cert")]
+        secret = [*map(self.value, _SECRET_FILES), *keyed, *self.connector_files()]
+        yield from check_secret_files(filter(None, secret))
+        yield from check_secret_files(filter(None, [*map(self.value, _PROTECTED_FILES), self.file]), is_secret=False)
         for name in ("tls_cert", "tls_ca"):
             if self.value(name):
                 yield from check_certificates(self.value(name), datetime.now(UTC))
+
+    def connector_files(self) -> list[str]:
+        """Return the files of passwords and keys that the URLs of connectors name."""
+        files = []
+        for url in getattr(self.settings, "connect_to", ()):
+            named = dict(parse_qsl(urlsplit(url).query))
+            files += [named.get("password-file", ""), named.get("key", "") or named.get("cert", "")]
+        return [path for path in files if path]
 
     def secrets(self) -> Iterator[str]:
         """Return the secrets that the configuration and the environment name, for redaction."""

@@ -122,6 +122,7 @@ CLIENTS = {
     "dead-letter.dropped": "A message is dropped, because it cannot be moved to another queue.",
     "management.failed": "A defect of management. The client receives an internal error.",
     "management.response-dropped": "There is no memory for the response to a management request.",
+    "tls.certificate-invalid": "A certificate of the broker or a connector has expired, or is not valid yet.",
     "users.reloaded": "A changed users file was read.",
     "users.reload-failed": "A changed users file is invalid; its users cannot log in.",
     "login.trust-failed": "The file of logins that succeeded before can't be written.",

@@ -332,10 +332,10 @@ def test_password_is_read_from_a_private_file(tmp_path: Path, monkeypatch: pytes
             (asked, {"CAIRNMQ_PASSWORD_FILE": false}, 1),
         ):
             assert run(*arguments, **environment).returncode == status, (arguments, environment)
-        file.chmod(0o640)
+        file.chmod(0o644)
         refused = run(*asked, "--password-file", right)
     assert refused.returncode == 2
-    reason = "others may read or write it (mode 0640)"
+    reason = "others may read or change it (mode 0644)"
     assert refused.stderr == f"cairnmq: password file {file}: {reason}; chmod 600 {file}\n"
 
 

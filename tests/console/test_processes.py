@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import ssl
 import time
 from http.client import HTTPSConnection
@@ -82,3 +83,47 @@ def test_killed_console_is_started_again_on_its_port(tmp_path: Path) -> None:
         assert client.login().status == 201
         assert client.get("/queues")["items"] == []
 
+
+
+def shown(port: int) -> bytes:
+    """Return the certificate that the console on *port* shows to a new connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), DEADLINE_S)) as sock:
+        return sock.getpeercert(binary_form=True) or b""
+
+
+def test_console_process_reads_its_certificate_again_on_sighup(tmp_path: Path) -> None:  # A6
+    own = certificate(tmp_path, "console")
+    with console_process("--url", "amqp://127.0.0.1:1", "--tls-cert", str(own.path)) as port:
+        (process,) = descendants(os.getpid(), str(own.path))
+        before = shown(port)
+        own.path.write_text("no certificate")
+        os.kill(process, signal.SIGHUP)
+        assert shown(port) == before
+        certificate(tmp_path, "console")
+        os.kill(process, signal.SIGHUP)
+        until_s = time.monotonic() + DEADLINE_S
+        while shown(port) == before:
+            assert time.monotonic() < until_s
+
+
+def test_console_process_without_tls_survives_sighup(tmp_path: Path) -> None:  # A6
+    with console_process("--url", f"amqp://127.0.0.1:1/{tmp_path.name}") as port:
+        (process,) = descendants(os.getpid(), f"amqp://127.0.0.1:1/{tmp_path.name}")
+        os.kill(process, signal.SIGHUP)
+        with pytest.raises(ssl.SSLError):
+            shown(port)  # it answers
+
+
+def test_console_of_a_broker_reads_its_certificate_again_on_sighup(tmp_path: Path) -> None:  # A6
+    own = certificate(tmp_path, "broker")
+    options = ("--tls-port", "0", "--tls-cert", str(own.path), "--http-port", "0", "--http-listen", "0.0.0.0")
+    with broker(tmp_path / "store", *options) as process:
+        port = int(process.wait_for(r"web console at https://0\.0\.0\.0:(\d+)/")[1])
+        before = shown(port)
+        certificate(tmp_path, "broker")
+        process.process.send_signal(signal.SIGHUP)
+        until_s = time.monotonic() + DEADLINE_S
+        while shown(port) == before:
+            assert time.monotonic() < until_s

@@ -274,3 +274,43 @@ def test_management_makes_and_takes_away(tmp_path: Path, guarded: RunningBroker)
         assert "127.0.0.1" not in ctl(running, "connectors", "list")
     finally:
         running.stop()
+
+
+def test_new_password_and_certificate_of_a_connector_are_used_after_a_reload(
+    start_broker: StartBroker, certificates: Certificates, users_file: str, tmp_path: Path
+) -> None:  # A6
+    tls = certificates.options("optional")
+    far = start_broker(tls=tls, plain=False, anonymous=False, users_file=users_file)
+    password, certificate, ca = tmp_path / "password", tmp_path / "own.pem", tmp_path / "ca-of-far.pem"
+    password.write_text("wrong")
+    trustme.CA().cert_pem.write_to_path(str(ca))
+    certificates.client("dora")
+    certificate.write_bytes(certificates.shown_by_client("dora"))
+    place = f"127.0.0.1:{far.tls_port}"
+    near = start_broker(connect_to=(f"amqps://anna@{place}?ca={ca}&password-file={password}",))
+    certified = start_broker(connect_to=(f"amqps://{place}?ca={certificates.ca}&cert={certificate}",))
+    is_up(certified)
+    until(lambda: users_of(far) == ["dora"], "the other one knows the certificate")
+    assert "certificate" in fails(near)
+    ca.write_bytes(Path(certificates.ca).read_bytes())
+    password.write_text(PASSWORDS["anna"])
+    certificates.client("carla")
+    certificate.write_bytes(certificates.shown_by_client("carla"))
+    for broker in (near, certified):
+        broker.reload()
+    is_up(near)
+    certified._post(connector_of(certified).connection.expel, "so that it connects again")
+    until(lambda: sorted(users_of(far)) == ["anna", "carla"], "the other one knows the new ones")
+
+
+def test_reload_fails_if_a_file_of_a_connector_is_invalid(
+    start_broker: StartBroker, guarded: RunningBroker, tmp_path: Path
+) -> None:  # A6
+    password = tmp_path / "password"
+    password.write_text(PASSWORDS["anna"])
+    near = start_broker(connect_to=(f"amqp://anna@127.0.0.1:{guarded.port}?password-file={password}",))
+    is_up(near)
+    password.write_text("")
+    with pytest.raises(CairnError, match="there is no password in"):
+        near.reload()
+    assert connector_of(near).state == "up"

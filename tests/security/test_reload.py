@@ -166,6 +166,26 @@ def test_connections_of_revoked_certificates_are_closed_and_none_is_opened(
         wire.sock.close()
 
 
+def test_new_authority_of_clients_is_trusted_after_a_reload(
+    start_broker: StartBroker, tmp_path: Path, certificates: Certificates
+) -> None:  # A6
+    authorities = Path(shutil.copy(certificates.ca, tmp_path / "ca.pem"))
+    running = start_broker(tls=replace(certificates.options("required"), ca=str(authorities)), anonymous=False)
+    other = trustme.CA()
+
+    def outcome() -> int:
+        with wired(running.tls_port, context=certificates.client("carla", authority=other)) as wire:
+            wire.sasl()
+            wire.init("EXTERNAL", None)
+            return wire.outcome()
+
+    with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
+        outcome()
+    authorities.write_bytes(authorities.read_bytes() + other.cert_pem.bytes())
+    running.reload()
+    assert outcome() == OK
+
+
 @pytest.mark.parametrize("content", ["", "nonsense", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"])
 def test_a_list_that_is_none_is_told_at_the_start(
     start_broker: StartBroker, tmp_path: Path, certificates: Certificates, content: str

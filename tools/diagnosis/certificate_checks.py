@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from cryptography.x509 import Certificate, load_pem_x509_certificates
+from cryptography.x509 import Certificate
 
+from ...base.certificates import invalid_reason, read_certificates
 from .report import Finding, Severity
 
 SOON, VERY_SOON = timedelta(days=30), timedelta(days=7)
@@ -15,8 +16,7 @@ SOON, VERY_SOON = timedelta(days=30), timedelta(days=7)
 def check_certificates(path: str, now: datetime) -> Iterator[Finding]:
     """Check the validity of each certificate in the PEM file at *path*."""
     try:
-        with open(path, "rb") as file:
-            found = load_pem_x509_certificates(file.read())
+        found = read_certificates(path)
     except OSError as error:
         yield Finding("certificates", Severity.ERROR, f"{path}: {error.strerror}", "correct the option's value")
     except ValueError:
@@ -27,13 +27,10 @@ def check_certificates(path: str, now: datetime) -> Iterator[Finding]:
 
 
 def _check(path: str, certificate: Certificate, now: datetime) -> Finding:
-    end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-    name = f"{path}: {certificate.subject.rfc4514_string()}"
-    if now >= end:
-        return Finding("certificates", Severity.ERROR, f"{name} expired on {end:%Y-%m-%d}", "renew it, and reload")
-    if now < begin:
-        text = f"{name} is valid only from {begin:%Y-%m-%d %H:%M} UTC on"
-        return Finding("certificates", Severity.ERROR, text, "check the clock of this machine")
+    text, remedy = invalid_reason(path, certificate, now)
+    if text:
+        return Finding("certificates", Severity.ERROR, text, remedy)
+    end, name = certificate.not_valid_after_utc, f"{path}: {certificate.subject.rfc4514_string()}"
     if end - now > SOON:
         return Finding("certificates", Severity.OK, f"{name} is valid until {end:%Y-%m-%d}")
     severity = Severity.ERROR if end - now <= VERY_SOON else Severity.WARNING

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from ...base.errors import CairnError, SharedDirectory
+from ...base.secret_files import exposure
 from ...base.texts import counted
 from ...store.directory.kind import kind_of
 from ...store.directory.lock import is_in_use
@@ -97,19 +98,16 @@ def check_modes(directory: str) -> Iterator[Finding]:
         yield Finding("permissions", Severity.OK, "only the owner has access to the store")
 
 
-def check_secret_files(paths: Iterable[str]) -> Iterator[Finding]:
-    """Check that files with secrets exist, and that only their owner and group can read them."""
+def check_secret_files(paths: Iterable[str], *, is_secret: bool = True) -> Iterator[Finding]:
+    """Check that files that decide about access exist, and are as protected as a broker requires."""
     for path in paths:
-        try:
-            mode = os.stat(path).st_mode
-        except OSError as error:
-            yield Finding("permissions", Severity.ERROR, f"{path}: {error.strerror}", "correct the option's value")
-            continue
-        if mode & (stat.S_IRWXO | stat.S_IWGRP):
-            text = f"{path} has mode {stat.S_IMODE(mode):04o}: others may read or change a secret"
-            yield Finding("permissions", Severity.ERROR, text, f"chmod 600 {path}")
+        reason, remedy = exposure(path, is_secret=is_secret)
+        if not os.path.exists(path):
+            yield Finding("permissions", Severity.ERROR, f"{path}: no such file", "correct the option's value")
+        elif reason:
+            yield Finding("permissions", Severity.ERROR, f"{path}: {reason}", remedy)
         else:
-            yield Finding("permissions", Severity.OK, f"{path} is private")
+            yield Finding("permissions", Severity.OK, f"{path} is {'private' if is_secret else 'protected'}")
 
 
 def _mode(directory: str, name: str) -> int:
