@@ -12,10 +12,12 @@ from click.core import ParameterSource
 from ..options.subjects import GroupedCommand
 from .config_file import read_config
 from .described_options import FILE, ConfigFile, DescribedOption
+from .units import Duration, Size, SizeRange
 
 DEFAULT_FILE = "cairnmq.toml"
 """The configuration file in the working directory; read if it exists and no other file is named."""
 _ARGUMENTS = "cairnmq.arguments"
+_UNITS = {Size: "bytes", SizeRange: "bytes", Duration: "seconds"}
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((\S+).*\)")
 _PASSWORD = re.compile(r"(://[^:/@?#]*):[^@/]*@")
 
@@ -76,7 +78,8 @@ def rows_of(ctx: click.Context) -> list[dict[str, Any]]:
         else:
             text = "command line" if source is ParameterSource.COMMANDLINE else "default"
         value = without_secrets(option, ctx.params[str(option.name)])
-        rows.append({"option": key, "value": value, "source": text, "reload": option.can_reload})
+        unit = next((unit for kind, unit in _UNITS.items() if isinstance(option.type, kind)), None)
+        rows.append({"option": key, "value": value, "unit": unit, "source": text, "reload": option.can_reload})
     return rows
 
 

@@ -106,7 +106,7 @@ class BrokerFiles:
         if not self._options.configuration:
             raise ApiError(501, NOT_IMPLEMENTED, "only the console that the broker starts knows its options")
         rows = [{"name": one["option"], **one} for one in self._options.configuration]
-        return page_of(rows, call.query)
+        return page_of(rows, call.query, ("name", "value", "source"))
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (

@@ -222,7 +222,7 @@ def test_passwords_are_never_shown() -> None:
 
 
 def test_show_has_the_common_formats(tmp_path: Path) -> None:
-    expected = {"option": "port", "value": 7, "source": "command line", "reload": False}
+    expected = {"option": "port", "value": 7, "unit": None, "source": "command line", "reload": False}
     for words in (("--json",), ("--output", "json")):
         assert shown("--changed", "--port", "7", *words)["port"] == expected
     show = ("config", "show", "--changed", "--port", "7")

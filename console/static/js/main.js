@@ -56,7 +56,7 @@ function open() {
   if (!session) return;
   const isFirst = view === null;
   view?.end();
-  const place = router.place ?? { page: PAGES.nowhere, params: {}, query: {}, path: "/" };
+  const place = router.place ?? { page: PAGES.nowhere, params: {}, query: {}, path: null };
   view = new View({ place, api, live, router, session });
   const { title, element } = place.page(view);
   document.title = `${visible(title)} – CairnMQ`;

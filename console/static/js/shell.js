@@ -48,7 +48,7 @@ export function shell(session, signOut) {
   return {
     element,
     show(path, content) {
-      const current = path.split("/")[1] ?? "";
+      const current = path?.split("/")[1];
       for (const [name, one] of links) {
         if (name === current) one.setAttribute("aria-current", "page");
         else one.removeAttribute("aria-current");

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from proton.utils import SyncRequestResponse
 
 from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage
 from tests.harness.console.contrast import low_contrast
 from tests.harness.console.shop import REJECTED, XIDS, Shop
-from tests.harness.console.site import HOSTILE, READER, filled
+from tests.harness.console.site import HOSTILE, READER, create, filled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -38,6 +39,11 @@ FIRST_ENQUEUE = """async () => {
 CUT_TABLES = """() => [...document.querySelectorAll('.table-frame')]
   .map(one => one.scrollWidth - one.clientWidth).filter(one => one > 0)"""
 """Script that returns by how many pixels tables exceed their frames, which would hide the buttons on the right."""
+WIDE_LABELS = """() => [...document.querySelectorAll('.graph a.node, .graph g.key')]
+  .filter((one) => one.querySelector('text').getBBox().width > one.querySelector('rect').getBBox().width)
+  .map((one) => one.textContent)"""
+BOXES = """(row) => [...[...row.querySelectorAll('td.end')].slice(0, 2), row.querySelector('input'),
+  row.querySelector('a')].map((one) => one.getBoundingClientRect().toJSON())"""
 HIDDEN_PANELS = "[...document.querySelectorAll('.page > *')].filter(one => !one.getClientRects().length).length"
 
 
@@ -109,6 +115,48 @@ def test_hostile_texts_stay_text_on_every_page(console: ConsolePage) -> None:
     console.open("trace", query="?message_id=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
     console.wait_for_text("Lifetime", "main")
     assert console.page.locator("main img").count() == 0
+
+
+def test_hidden_characters_stay_within_the_diagram(shop: Shop, console: ConsolePage) -> None:
+    name = "to" + "\N{RIGHT-TO-LEFT OVERRIDE}" * 30  # U6
+    connection = shop.client(container="hidden")
+    management = SyncRequestResponse(connection, "$management")
+    create(management, "exchange", name, **{"exchange-type": "topic"})
+    create(management, "binding", None, exchange=name, queue="audit", key=name)
+    console.open("exchanges", name)
+    texts = console.page.locator(".graph a.node, .graph g.key")
+    assert all("\\u202e" in text for text in texts.all_text_contents() if text.startswith("to"))
+    assert console.page.evaluate(WIDE_LABELS) == []
+    console.click("Delete")
+    console.page.locator("dialog").get_by_role("textbox").fill(name)
+    answer(console, "Delete")
+
+
+def test_bindings_of_an_exchange_are_all_listed(shop: Shop, console: ConsolePage) -> None:
+    management = SyncRequestResponse(shop.client(container="binder"), "$management")
+    create(management, "exchange", "busy", **{"exchange-type": "topic"})
+    for number in range(205):
+        create(management, "binding", None, exchange="busy", queue="audit", key=f"k{number}")
+    console.open("exchanges", "busy")
+    console.wait_for_text("of 205", "main")
+    console.click("Delete")
+    console.page.locator("dialog").get_by_role("textbox").fill("busy")
+    answer(console, "Delete")
+
+
+def test_page_that_does_not_exist_is_not_the_overview(console: ConsolePage) -> None:
+    assert console.open("nowhere").page.locator("nav a[aria-current]").count() == 0
+    assert console.open("").page.locator("nav a[aria-current]").all_inner_texts() == ["Overview"]
+
+
+def test_rows_on_a_phone_show_figures_beside_each_other(shop: Shop, browser: Browser) -> None:
+    window = ConsolePage(browser, shop.url, PHONE).sign_in().open("queues")
+    first = window.page.locator("tbody tr").first
+    messages, unsettled, check, name = first.evaluate(BOXES)
+    assert messages["y"] == unsettled["y"]
+    assert messages["right"] <= unsettled["x"]
+    assert check["right"] <= name["x"]
+    window.close()
 
 
 def test_exchange_is_bound_explained_and_published_to(console: ConsolePage) -> None:
@@ -326,6 +374,11 @@ def test_configuration_is_filtered_and_names_its_sources(console: ConsolePage) -
     console.open("configuration").page.get_by_role("searchbox").fill("container-size")
     console.page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
     assert "command line" in row(console, "512 KiB")
+    shown = {"checkpoint-interval": "64 MiB", "export-every": "5 min", "trace-ratio": "0", "http-port": "0"}
+    console.open("configuration")
+    for option, value in shown.items():  # U6: by the type of the option, not by its name
+        line = console.page.locator("main tbody tr").filter(has_text=option).first
+        assert line.get_by_role("cell").all_inner_texts()[1] == value
 
 
 def test_log_follows_what_happens(console: ConsolePage) -> None:

@@ -9,7 +9,7 @@ import { form } from "../parts/form.js";
 import { bindingGraph } from "../parts/graph.js";
 import { menu } from "../parts/menu.js";
 import { region } from "../parts/region.js";
-import { local, table } from "../parts/table.js";
+import { table } from "../parts/table.js";
 import { toast } from "../parts/toast.js";
 import { to } from "../router.js";
 import { askBind, askUnbind } from "./binding_actions.js";
@@ -81,7 +81,7 @@ export function exchangePage(view) {
   } });
   const list = table(view, {
     label: "Bindings", sort: "queue", search: "Filter bindings", rowKey: (one) => one.name, prefix: "b_",
-    load: local((signal) => view.api.get("/bindings", { exchange: name, per_page: 200 }, signal)),
+    load: (query, signal) => view.api.get("/bindings", { exchange: name, ...query }, signal),
     tools: [button("Bind", () => askBind(view, { exchange: name }, () => view.refresh()), { icon: "plus", kind: "primary" })],
     none: () => empty("No bindings", "Messages to this exchange reach no queue."),
     columns: [

@@ -26,10 +26,10 @@ function message(view, queue, one) {
   const annotations = Object.entries(one["message-annotations"] ?? {}).filter(([key]) => key !== DEATHS);
   const deaths = one["message-annotations"]?.[DEATHS];
   return h("div", { class: "stack" },
-    h("div", { class: "row" }, messageState(one), link("Timeline", `#/trace?${new URLSearchParams({ id: one.id })}`, { icon: "timeline", kind: "small" }),
+    h("div", { class: "row apart" }, messageState(one), h("div", { class: "row" }, link("Timeline", `#/trace?${new URLSearchParams({ id: one.id })}`, { icon: "timeline", kind: "small" }),
       button("Retry", () => act(view, queue, [one.position], "retry", back), { icon: "refresh", kind: "small" }),
       button("Move", () => act(view, queue, [one.position], "move", back), { kind: "small" }),
-      button("Delete", () => act(view, queue, [one.position], "delete", back), { kind: "small danger" })),
+      button("Delete", () => act(view, queue, [one.position], "delete", back), { kind: "small danger" }))),
     one.malformed && noteBox("bad", `The encoding of this message is damaged: ${one.malformed}`),
     one.due && noteBox("info", "This message is scheduled. It cannot be moved, retried or deleted before its delivery time; a purge of the queue removes it."),
     h("div", { class: "grid wide-first" },

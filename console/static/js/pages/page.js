@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 export function page(title, { lead, actions = [], crumbs = [] } = {}, ...parts) {
   const element = h("div", { class: "page" },
     h("div", { class: "page-head" }, h("div", { class: "titles" },
-      crumbs.length > 0 && h("nav", { class: "crumbs", "aria-label": "Above" }, crumbs.map(([label, href]) => [h("a", { href }, label), " / "])),
+      crumbs.length > 0 && h("nav", { class: "crumbs", "aria-label": "Above" }, crumbs.map(([label, href], number) => [number > 0 && " / ", h("a", { href }, label)])),
       h("h1", { tabindex: -1 }, title), lead && h("p", { class: "lead" }, lead)),
     actions.length > 0 && h("div", { class: "actions" }, actions)), parts);
   hideBelowLoading(element);

@@ -46,7 +46,7 @@ export function queuePage(view) {
       button("Publish", () => askPublish(view, path`/queues/${name}/publish`, `Publish to ${name}`, {}, () => view.refresh()), { icon: "send" }),
       link("History", `#/time?queue=${encodeURIComponent(name)}`, { icon: "time" })],
   }, head.element, past.element,
-  h("div", { class: "grid halves" },
+  h("div", { class: "grid halves even" },
     panel("Consumers and producers", consumers.element, { flush: true }),
     panel("Bindings", diagram.element, { actions: [button("Bind", () => askBind(view, { queue: name }, diagram.reload), { icon: "plus", kind: "small quiet" })] })), frame.limits);
 }

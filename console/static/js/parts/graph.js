@@ -1,6 +1,7 @@
 // Bindings as a diagram: exchanges on the left, queues on the right, and before each queue the keys that lead to it.
 
 import { h, s } from "../dom.js";
+import { visible } from "../visible.js";
 
 const ROW = 46;
 const KEY_ROW = 28;
@@ -28,7 +29,7 @@ export function bindingGraph({ left, right, edges, hits = null, center = null, l
     const width = entry.contentRect.width;
     if (width < 80) return;
     const box = Math.min(250, width * 0.27);
-    const longest = Math.max(0, ...known.map((one) => one.key.length));
+    const longest = Math.max(0, ...known.map((one) => visible(one.key).length));
     const room = Math.min(longest * KEY_CHARACTER + 16, width - 2 * box - 2 * STEM - 24, 300);
     figure.replaceChildren(s("svg", { class: "graph", viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-label": label },
       right.map((target) => {
@@ -62,4 +63,8 @@ function edge({ from, to, key }, y, { box, room, width, fromY, toY, hits }) {
     s("text", { x: x2 + room / 2, y: y + 4, "text-anchor": "middle" }, cut(key, (room - 10) / KEY_CHARACTER)))];
 }
 
-const cut = (text, room) => (text.length <= room ? text : `${text.slice(0, Math.max(1, Math.floor(room) - 1))}…`);
+/** *name* with visible characters in at most *room* of them. */
+function cut(name, room) {
+  const text = visible(name);
+  return text.length <= room ? text : `${text.slice(0, Math.max(1, Math.floor(room) - 1))}…`;
+}
