@@ -77,6 +77,8 @@ class Open(NamedTuple):
     """The number of the channel's session on its connection, from 1."""
     attach: Attach | None = None
     """The complete attach, where `Drivers.is_routed` is true; else None."""
+    may_create: bool = True
+    """False if the address must lead to a node that exists."""
     relayed: bool = False
     """True if the broker itself attached the link at another container, which checks who sent its messages."""
 

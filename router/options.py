@@ -49,6 +49,8 @@ class RouterOptions:
     """Connections that are not open yet; 0 for half of `max_connections`, and at least `FEWEST_OPENING`."""
     connection_rate: int = 1000
     """New connections of one address in a second; 0 for any number."""
+    amqp091: bool = False
+    """Clients may use AMQP 0-9-1, too."""
     console_token: str = field(default="", repr=False)
     """The secret that the broker shares with its own web console; empty without one."""
 

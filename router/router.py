@@ -14,6 +14,8 @@ from ..base.accounts.audit import IDENTITY, Audit, LoginFailure
 from ..base.clock import Clock
 from .admission.admission import Admission
 from .admission.login_gate import LoginGate
+from .amqp091.terminal import Terminal091
+from .amqp091.topology import ExclusiveQueues
 from .connections.client_terminal import ClientTerminal
 from .connections.secured_terminal import SecuredTerminal
 from .connections.terminal import Terminal, TerminalContext
@@ -74,6 +76,7 @@ class Router:
         self._most = self._most_wanted = self._most_opening = 0
         self._rate = ConnectionRate(options.connection_rate)
         self._accept_logged_s = 0.0
+        self._exclusive = ExclusiveQueues()
         self._drivers: Drivers | None = None
         self._core: Core | None = None
 
@@ -161,7 +164,11 @@ class Router:
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
-            worker.adopt(sock, make(wake=worker.wake), address)
+            other = partial(
+                Terminal091, self._context(worker), self._exclusive, name, wake=worker.wake, no_room=self._no_room,
+                idle_s=partial(seconds_idle, sock),
+            )  # fmt: skip
+            worker.adopt(sock, make(wake=worker.wake), address, other if self._options.amqp091 else None)
         else:
 
             def named(user: str, certificate: bytes, wake: Callable[[object], None]) -> Terminal:

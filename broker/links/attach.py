@@ -123,6 +123,7 @@ class LinkOpener:
                 user=attach.user,
                 operation=operation_of(attach),
                 connection=attach.connection,
+                may_create=attach.may_create,
             )
 
     def _open_without_address(self, attach: Open, terminal: TerminalEnd) -> None:

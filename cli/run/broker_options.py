@@ -142,6 +142,7 @@ def _router_options(given: BrokerSettings) -> RouterOptions:
         given.buffer_limit,
         given.max_unauthenticated or 0,
         given.connection_rate,
+        amqp091=given.amqp091,
     )
 
 

@@ -35,6 +35,7 @@ class BrokerSettings:
     worker_threads: int = option(NETWORK, "Threads for AMQP connections.", click.IntRange(1, 64), default=1)
     max_connections: int = option(NETWORK, "Connections of all clients.", click.IntRange(1), default=10_000,
         can_reload=True)
+    amqp091: bool = option(NETWORK, "Also accept clients of AMQP 0-9-1 without TLS (in development).")
     max_unauthenticated: int | None = option(NETWORK,
         "Connections before login; others wait in the backlog.  [default: half of --max-connections, at least 64]",
         click.IntRange(1))

@@ -43,7 +43,8 @@ class LoginGate:
         *audit*: where logins and failed logins are recorded. *trusted_path*: the file of `TrustedLogins`.
         """
         self._audit = audit or Audit()
-        self._login = login
+        self.login = login
+        """The ways in which clients may log in."""
         self.most_per_user = most_per_user
         self._lock = threading.Lock()
         self._there: Counter[str] = Counter()
@@ -57,7 +58,7 @@ class LoginGate:
 
     def front(self, *, secure: bool, certified: str) -> ServerHandshake:
         """Return the login part of a new connection."""
-        return ServerHandshake(self._login, secure=secure, certified=certified)
+        return ServerHandshake(self.login, secure=secure, certified=certified)
 
     def check(
         self, check: Check, peer: str, wanted: Callable[[], bool], then: Callable[[Any], None], origin: str = ""

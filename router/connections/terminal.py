@@ -452,7 +452,11 @@ class Terminal:
             answer = self._admission.refuse(condition, denial)
         else:
             answer = self._admission.admit(
-                self, self.user, self.endpoints.container, self.endpoints.desired, secure=self._secure,
+                self,
+                self.user,
+                self.endpoints.container,
+                self.endpoints.desired,
+                secure=self._secure,
                 is_console=bool(self._origin),
             )
         self.endpoints.open(answer.capabilities, answer.properties)

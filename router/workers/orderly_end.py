@@ -11,9 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...base.clock import Clock
-from ..connections.secured_terminal import Conversation
 from .socket_table import SocketTable
-from .worker_socket import WorkerSocket
+from .worker_socket import Conversation, WorkerSocket
 
 GOODBYE_S = 2.0
 """The time limit in seconds for a client to answer when its connection is closed."""

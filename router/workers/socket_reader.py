@@ -44,6 +44,8 @@ MOST_DIGEST_S = 0.002
 CONTROL_S = 50e-6
 """Approximate seconds per control frame: other work is counted in units of it."""
 
+_TOO_LITTLE = Turn(CONTROLS_OF_ONE, False, False, False)
+"""The effect of a part of a protocol header."""
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -204,7 +206,11 @@ class SocketReader:
             self.read_bytes += size
             if user != self.shares.sole_user:
                 self.shares.spend(user, size)
-            turn = terminal.receive(self._view[:size], CONTROLS_OF_ONE)
+            data: bytes | memoryview = self._view[:size]
+            if held.other is not None:
+                data = self._sockets.choose(held, self._view[:size])
+                terminal = held.terminal
+            turn = terminal.receive(data, CONTROLS_OF_ONE) if data else _TOO_LITTLE
         except Exception:
             self._sockets.abort(held)
             return

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import select
 import socket
+from collections.abc import Callable
 
+from ...amqp091.frames import PROTOCOL_HEADER
 from ...base.clock import Clock
 from ..admission.openings import Openings
-from ..connections.secured_terminal import Conversation
 from ..kernel.core import Core
-from .worker_socket import READ, WRITE, WorkerSocket
+from .worker_socket import READ, WRITE, Conversation, WorkerSocket
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +31,16 @@ class SocketTable:
         self._core = core
         self._clock = clock
 
-    def add(self, sock: socket.socket, terminal: Conversation, address: str) -> WorkerSocket:
+    def add(
+        self, sock: socket.socket, terminal: Conversation, address: str, other: Callable[[], Conversation] | None
+    ) -> WorkerSocket:
         """Add a new connection, and register it for input.
 
         *address*: of the peer, if it must authenticate; if too many such connections are open, another one is closed.
+        *other*: see `WorkerSocket`.
         """
         now_s = self._clock.monotonic_s()
-        held = WorkerSocket(sock, terminal, now_s, now_s)
+        held = WorkerSocket(sock, terminal, now_s, now_s, other=other)
         self.by_fd[sock.fileno()] = held
         self.by_terminal[terminal] = held
         self._epoll.register(sock.fileno(), READ)
@@ -52,6 +56,19 @@ class SocketTable:
             text = "%s: closed: too many connections wait for a login, this one is silent; see --max-unauthenticated"
             log.info(text, oldest.terminal.name)
             self.close(oldest)
+
+    def choose(self, held: WorkerSocket, data: memoryview) -> bytes:
+        """Give a new connection the terminal of its protocol; return what it began with, or nothing if more is needed."""
+        held.first += data
+        if len(held.first) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(held.first):
+            return b""
+        if held.first.startswith(PROTOCOL_HEADER) and held.other is not None:
+            del self.by_terminal[held.terminal]
+            held.terminal.free()
+            held.terminal = held.other()
+            self.by_terminal[held.terminal] = held
+        first, held.first, held.other = held.first, b"", None
+        return first
 
     def note_progress(self, held: WorkerSocket) -> None:
         """Note that an unauthenticated connection has sent something, or got an answer."""

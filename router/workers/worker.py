@@ -25,13 +25,12 @@ from ...amqp.native.buffer_pool import Buckets
 from ...amqp.native.scratch_buffer import ScratchBuffer
 from ...amqp.ports import Drivers, Timer
 from ...base.clock import Clock
-from ..connections.secured_terminal import Conversation
 from ..kernel.core import TURN_S, Core
 from .heartbeats import TICK_S, Heartbeats
 from .orderly_end import OrderlyEnd
 from .socket_reader import SHARE_BYTES, SocketReader
 from .socket_table import SocketTable
-from .worker_socket import READ, WorkerSocket
+from .worker_socket import READ, Conversation, WorkerSocket
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ class Worker:
         weakref.finalize(self, os.close, self._bell)  # not when the thread ends: others may still wake it
         self._epoll.register(self._bell, READ)
         self._pending: deque[Conversation] = deque()
-        self._adopted: deque[tuple[socket.socket, Conversation, str]] = deque()
+        self._adopted: deque[tuple[socket.socket, Conversation, str, Callable[[], Conversation] | None]] = deque()
         self._acceptors: dict[int, Callable[[], bool]] = {}
         self._paused_until_s = inf
         """The time at which listeners are watched again; infinite while they are."""
@@ -145,9 +144,12 @@ class Worker:
         """Run the actions of *timer* when they are due. Called before the thread starts."""
         self._timer = timer
 
-    def adopt(self, sock: socket.socket, terminal: Conversation, address: str = "") -> None:
-        """Take over a new connection; *address*: of the peer, if it must authenticate."""
-        self._adopted.append((sock, terminal, address))
+    def adopt(
+        self, sock: socket.socket, terminal: Conversation, address: str = "",
+        other: Callable[[], Conversation] | None = None,
+    ) -> None:  # fmt: skip
+        """Take over a new connection; *address*: of the peer, if it must authenticate; *other*: see `WorkerSocket`."""
+        self._adopted.append((sock, terminal, address, other))
         self.ring()
 
     def wake(self, terminal: Conversation) -> None:

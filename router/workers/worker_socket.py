@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..connections.secured_terminal import Conversation
+from ..amqp091.terminal import Terminal091
+from ..connections.secured_terminal import Conversation as Conversation10
 
+Conversation = Conversation10 | Terminal091
+"""A connection as a worker uses it; `Terminal` documents its methods."""
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_READ_BYTES = 16 << 10
 """The first read size of a connection; doubled after each read that was filled and contained messages."""
@@ -43,5 +47,9 @@ class WorkerSocket:
     """Too much waits on its held links. It is read only when its client has closed it."""
     read_bytes: int = FIRST_READ_BYTES
     """Bytes that one read of the socket takes at most."""
+    other: Callable[[], Conversation] | None = None
+    """Creates the terminal for AMQP 0-9-1, if the client begins with its header. None once that is known."""
+    first: bytes = b""
+    """What the client began with, before that is known."""
     events: int = READ
     """The epoll events that the socket is registered for."""
