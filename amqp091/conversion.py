@@ -8,7 +8,7 @@ kept in message annotations, so that a message which is published and consumed b
 | exchange | annotation `x-exchange` |
 | routing key | `subject`, by which exchanges route, and annotation `x-routing-key` |
 | `type`, `expiration`, `cluster_id` | annotations `x-basic-type` and so on; `expiration` is also the header's `ttl` |
-| `priority` | the header's; 0 without one, and an annotation `x-basic-priority` tells a stated 0 from none |
+| `priority` | that of the header, 0 without one; the annotation `x-basic-priority` marks an explicit 0 |
 | headers whose values are tables, arrays, decimals or strings that are no UTF-8 | annotation `x-basic-headers`, a map |
 | other headers | application properties |
 """
@@ -44,7 +44,7 @@ class BadContent(ValueError):
     """Properties that no message can have; the channel is closed with `precondition-failed`."""
 
 
-class Outgoing(NamedTuple):
+class Departure(NamedTuple):
     """The beginning of a message as AMQP 0-9-1 has it."""
 
     exchange: str
@@ -62,7 +62,7 @@ def ttl_ms(expiration: str | None) -> int | None:
     if expiration is None:
         return None
     if not (expiration.isascii() and expiration.isdigit()) or len(expiration) > 20:
-        raise BadContent(f"expiration {expiration[:32]!r} is no number of milliseconds")
+        raise BadContent(f"invalid expiration {expiration[:32]!r}; use a number of milliseconds")
     return int(expiration)
 
 
@@ -161,7 +161,7 @@ def _ascii(text: str | None) -> Symbol | None:
     return Symbol(text)
 
 
-def outgoing(content: bytes) -> Outgoing:
+def outgoing(content: bytes) -> Departure:
     """Return the beginning of *content* for a client, where *content* may end in its body. Raises `Malformed`."""
     found = sections.index(content, complete=False)
     header = parse(content)
@@ -191,7 +191,7 @@ def outgoing(content: bytes) -> Outgoing:
         cluster_id=cluster,
     )
     is_again = header.delivery_count > 0 or (key is not None and not header.first_acquirer)
-    return Outgoing(exchange, key or there.subject or "", is_again, properties, body_at, body_bytes)
+    return Departure(exchange, key or there.subject or "", is_again, properties, body_at, body_bytes)
 
 
 def _headers(content: bytes, found: sections.Sections, annotations: dict[Any, Any]) -> dict[str, Any] | None:

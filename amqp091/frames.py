@@ -13,6 +13,7 @@ from pamqp import base, commands, frame
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+TYPES = METHOD, HEADER, BODY, HEARTBEAT
 """Types of frames."""
 END = 0xCE
 """The last byte of each frame."""

@@ -57,7 +57,7 @@ def write_table(table: Mapping[str, Any]) -> bytes:
 
 
 class _Budget:
-    """What may still be read of a table."""
+    """Limits of the rest of a table."""
 
     __slots__ = ("depth", "values")
 

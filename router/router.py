@@ -7,24 +7,21 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ..amqp.connector_target import Target
 from ..amqp.ports import Drivers
-from ..base.accounts.audit import IDENTITY, Audit, LoginFailure
+from ..base.accounts.audit import Audit
 from ..base.clock import Clock
 from .admission.admission import Admission
 from .admission.login_gate import LoginGate
-from .amqp091.terminal import Terminal091
-from .amqp091.topology import ExclusiveQueues
 from .connections.client_terminal import ClientTerminal
-from .connections.secured_terminal import SecuredTerminal
-from .connections.terminal import Terminal, TerminalContext
 from .credentials import Credentials
 from .kernel.core import Core
 from .listener import ConnectionRate, bind, places_of, shown
 from .options import KEPT_FOR_MANAGERS, OpenFiles, RouterOptions
 from .outbound_connection import OutboundConnections
-from .tcp_info import seconds_idle
+from .terminals import Terminals
 from .workers.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -76,13 +73,14 @@ class Router:
         self._most = self._most_wanted = self._most_opening = 0
         self._rate = ConnectionRate(options.connection_rate)
         self._accept_logged_s = 0.0
-        self._exclusive = ExclusiveQueues()
+        self._terminals: Terminals | None = None
         self._drivers: Drivers | None = None
         self._core: Core | None = None
 
     def start(self, drivers: Drivers, core: Core) -> None:
         """Start the workers and let clients in."""
         self._drivers, self._core = drivers, core
+        self._terminals = Terminals(core, drivers, self.admission, self._gate, self._options, self._no_room)
         self._most_opening = self._files.openings(self._options.most_opening)
         self.limit_connections(self._options.max_connections, self._options.max_connections_per_user)
         threads = self._options.worker_threads
@@ -155,29 +153,14 @@ class Router:
         address: str,
         context: ssl.SSLContext | None,
     ) -> None:
-        name = shown(peer)
-        make = partial(
-            Terminal, self._context(worker), name, no_room=self._no_room, scratch=worker.scratch,
-            idle_s=partial(seconds_idle, sock),
-        )  # fmt: skip
+        assert self._terminals is not None
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
-            other = partial(
-                Terminal091, self._context(worker), self._exclusive, name, wake=worker.wake, no_room=self._no_room,
-                idle_s=partial(seconds_idle, sock),
-            )  # fmt: skip
-            worker.adopt(sock, make(wake=worker.wake), address, other if self._options.amqp091 else None)
+            worker.adopt(sock, *self._terminals.plain(worker, sock, shown(peer)), address=address)
         else:
-
-            def named(user: str, certificate: bytes, wake: Callable[[object], None]) -> Terminal:
-                return make(wake=wake, secure=True, certified=user, certificate=certificate)
-
-            def refused(claimed: str, reason: str) -> None:
-                self._gate.login_failed(LoginFailure(name, claimed, "EXTERNAL", IDENTITY, reason))
-
-            worker.adopt(sock, SecuredTerminal(name, context, named, worker.wake, refused=refused), address)
+            worker.adopt(sock, self._terminals.secured(worker, sock, shown(peer), context), address=address)
 
     def _no_room(self, is_manager: bool) -> str:
         """Return the reason to refuse a connection that opens now; empty to accept it. Any thread."""
@@ -206,12 +189,7 @@ class Router:
         self._core.submit(self._drivers.disconnected, name, None, reason)
 
     def _client_terminal(
-        self, target: Target, worker: Worker, wake: Callable[[Terminal], None], over: Callable[[], None]
+        self, target: Target, worker: Worker, wake: Callable[[Any], None], over: Callable[[], None]
     ) -> ClientTerminal:
-        return ClientTerminal(self._context(worker), target, wake=wake, over=over)
-
-    def _context(self, worker: Worker) -> TerminalContext:
-        assert self._core is not None
-        assert self._drivers is not None
-        limits, buckets = self._options.limits, worker.outgoing
-        return TerminalContext(self._core, self._drivers, self.admission, limits, buckets, self._gate)
+        assert self._terminals is not None
+        return self._terminals.client(worker, target, wake, over)

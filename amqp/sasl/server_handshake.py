@@ -134,8 +134,8 @@ def _what_came(held: bytes) -> str:
         return "TLS is not spoken at this port; see --tls-port"
     if held.startswith(_OTHER_AMQP):
         return (
-            "this client speaks AMQP 0-9-1 (as pika, Celery and aio-pika do); CairnMQ speaks AMQP 1.0 only; "
-            "see 'Clients' in the documentation"
+            "this client speaks AMQP 0-9-1 (as pika, Celery and aio-pika do); CairnMQ speaks AMQP 1.0 only, "
+            "unless it is started with --amqp091; see 'Clients' in the documentation"
         )
     if held.startswith(_HTTP):
         return "an HTTP request came to the AMQP port; metrics and health checks are at --metrics-port"

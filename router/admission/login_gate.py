@@ -44,7 +44,7 @@ class LoginGate:
         """
         self._audit = audit or Audit()
         self.login = login
-        """The ways in which clients may log in."""
+        """The mechanisms and users of the broker."""
         self.most_per_user = most_per_user
         self._lock = threading.Lock()
         self._there: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pamqp import base, commands
 
 from ...amqp091 import frames
-from ...amqp091.conversion import BadContent, Outgoing, encoded_start
+from ...amqp091.conversion import BadContent, Departure, encoded_start
 from ...amqp091.properties import read_content_header, short_string, write_content_header
 from ...amqp091.tables import BadTable
 from .consumer import Consumer
@@ -44,7 +44,7 @@ class ChannelHost(Host, Protocol):
         """Have *channel* flushed at the end of the turn."""
 
     def channel_failed(self, channel: Channel, error: ChannelError, method: type[base.Frame]) -> None:
-        """Close *channel* with an error of the client."""
+        """Close *channel*, whose method caused *error*."""
 
     def cancelled(self, channel: Channel, tag: str) -> None:
         """Tell the client, if it wants to know, that the broker has ended a consumer."""
@@ -365,7 +365,7 @@ class Channel:
             del self._getting[consumer]
             consumer.close()
 
-    def deliver(self, consumer: Consumer, tag: Any, start: Outgoing) -> None:
+    def deliver(self, consumer: Consumer, tag: Any, start: Departure) -> None:
         number = next(self._tags)
         exchange, key = short_string(start.exchange), short_string(start.routing_key)
         if consumer.gets:

@@ -10,7 +10,7 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
 from ...amqp.ports import Content, ContentRemoved, DriverEnd, Forward, Outcome, StreamCursor
 from ...amqp091.arguments import queue_address
-from ...amqp091.conversion import Outgoing, outgoing
+from ...amqp091.conversion import Departure, outgoing
 from ...base.errors import CairnError
 from .end import End, Host
 
@@ -34,7 +34,7 @@ class Receiving(Protocol):
     def consumer_failed(self, consumer: Consumer, condition: str, description: str) -> None:
         """Handle that a consumer could not be opened, or was closed."""
 
-    def deliver(self, consumer: Consumer, tag: Any, start: Outgoing) -> None:
+    def deliver(self, consumer: Consumer, tag: Any, start: Departure) -> None:
         """Begin the delivery of a message, whose body follows."""
 
     def send_body(self, piece: bytes) -> None:
@@ -71,9 +71,9 @@ class Consumer(End):
         self.is_leaving = False
         """The client cancelled it; its unsettled messages may still be settled."""
         self.gets = False
-        """It is for one message, with `basic.get`."""
+        """True for the one message of a `basic.get`."""
         self.has_got = False
-        """It was sent a message."""
+        """True if it was sent a message."""
         self.is_announced = False
         """The client knows that it consumes, or asked for no answer."""
         self.outbox: deque[Forward] = deque()
@@ -146,7 +146,7 @@ class Consumer(End):
             self.host.core.post(self.driver.request, wanted, False)
 
     def get(self) -> None:
-        """Request one message, or the news that there is none."""
+        """Request one message; `drained` reports an empty queue."""
         assert self.driver is not None
         self._limit += 1
         self.host.core.post(self.driver.request, self._limit, True)

@@ -68,7 +68,7 @@ class Host(Protocol):
     most_frame_bytes: int
 
     def note(self, action: Callable[..., None], *args: Any) -> None:
-        """Queue work for the worker of the connection. On the core."""
+        """Queue *action* for the worker. On the core."""
 
     def send(self, data: bytes) -> None:
         """Write *data* to the client."""

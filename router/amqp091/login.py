@@ -9,7 +9,7 @@ from ...amqp091.tables import BadTable, read_table
 from ...base.accounts.audit import MECHANISM, PROTOCOL
 
 GUEST = b"\0guest\0guest"
-"""What clients send unless they are told otherwise: it stands for an anonymous login where no user has a password."""
+"""The default login of client libraries: an anonymous one where no user has a password."""
 
 
 class ClientLogin:

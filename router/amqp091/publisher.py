@@ -49,7 +49,7 @@ class Publisher(End):
         self.exchange, self.key = exchange, key
         self.is_open = False
         self.inbox: list[Fragment] = []
-        """What arrived since the last flush."""
+        """The fragments that arrived since the last flush."""
         self._channel = channel
         self._credit = 0
         self._holds = 0

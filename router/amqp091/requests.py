@@ -88,7 +88,7 @@ class _Requests(End):
         """Do nothing: one request at a time is sent."""
 
     def hold(self, *, for_routing: bool = False) -> None:
-        """Do nothing: one request at a time is sent."""
+        """Do nothing: the next request waits for the response anyway."""
 
     go_on = hold
 

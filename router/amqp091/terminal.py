@@ -47,7 +47,7 @@ _METHODS_OF_MESSAGES = (frames.PUBLISH, frames.ACK)
 
 
 class Terminal091:
-    """A connection, without its socket: bytes in, bytes out, actions to the core, work from it."""
+    """The worker's side of one connection; `Terminal` documents the interface."""
 
     dials = False
     patience_s = OPEN_TIMEOUT_S
@@ -109,7 +109,6 @@ class Terminal091:
 
     @property
     def is_checked(self) -> bool:
-        """Return whether the client waits for the check of its login."""
         return self._checking
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
@@ -148,6 +147,8 @@ class Terminal091:
                 raise FrameError(501, "a heartbeat frame has a channel")
             self._controls_left -= 1
             return
+        if kind not in frames.TYPES:
+            raise FrameError(501, f"there is no frame type {kind}")
         method = frames.method_of(payload) if kind == frames.METHOD else None
         if method not in _METHODS_OF_MESSAGES and kind == frames.METHOD:
             self._controls_left -= 1
@@ -224,7 +225,7 @@ class Terminal091:
             self._forget(channel)
 
     def _forget(self, channel: Channel) -> None:
-        """Forget a channel that is closed."""
+        """Remove a channel that is closed."""
         del self._channels[channel.number]
         self._touched.pop(channel, None)
         self._sending.pop(channel, None)
@@ -302,7 +303,7 @@ class Terminal091:
             self._proceed(partial(self._login.go_on, found))
 
     def _deny(self, reason: str, user: str, text: str) -> None:
-        """Refuse the login; only a client that wants to know is told, as RabbitMQ does."""
+        """Refuse the login. As in RabbitMQ, only clients with a certain capability receive the reason."""
         self._gate.login_failed(LoginFailure(self.name, user, self._login.mechanism, reason, text))
         self.reason = text
         if self._capabilities.get("authentication_failure_close"):
@@ -458,7 +459,6 @@ class Terminal091:
         self.give_up()
 
     def give_up(self) -> None:
-        """Release everything that the closed connection held. Repeated calls have no effect."""
         if self.closed:
             return
         self.closed = True
@@ -473,7 +473,6 @@ class Terminal091:
         self.core.post(self.drivers.connection_closed, self)
 
     def shut_down(self) -> None:
-        """Close the connection once everything that was accepted from the client is answered."""
         if not self._is_open:
             self.give_up()
         elif not self._leaving:
@@ -496,7 +495,6 @@ class Terminal091:
     # ---- from the core to the client ------------------------------------------------------------------------------
 
     def note(self, action: Callable[..., None], *args: Any) -> None:
-        """Note work down for the worker. On the core (C9)."""
         assert self.core.player == get_ident()
         self._work.append((action, args))
         if not self._scheduled:

@@ -1,4 +1,4 @@
-"""What clients of a connection declare, bind and delete, by requests to the broker's management."""
+"""Declarations, bindings and deletions of a connection, by requests to the broker's management."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TopologyHost(Host, Protocol):
     """The connection that declares."""
 
     def channel_failed(self, channel: Any, error: ChannelError, method: type[base.Frame]) -> None:
-        """Close *channel* with an error of the client."""
+        """Close the channel that made the request."""
 
 
 class ExclusiveQueues:
@@ -52,7 +52,7 @@ class ExclusiveQueues:
         return self._owners.get(queue, connection) is not connection
 
     def release(self, queue: str, owner: object) -> None:
-        """Note that *queue* is gone."""
+        """Forget *queue*, which was deleted."""
         with self._lock:
             if self._owners.get(queue) is owner:
                 del self._owners[queue]
@@ -108,7 +108,7 @@ class Topology:
         self._requests.close(lost=lost)
 
     def forget(self, channel: Caller) -> None:
-        """Forget a channel that is closed."""
+        """Forget the last queue of a closed channel."""
         self._last.pop(channel, None)
 
     def _ask(

@@ -58,7 +58,7 @@ class SocketTable:
             self.close(oldest)
 
     def choose(self, held: WorkerSocket, data: memoryview) -> bytes:
-        """Give a new connection the terminal of its protocol; return what it began with, or nothing if more is needed."""
+        """Give a new connection the terminal of its protocol; return its first bytes, or nothing if more are needed."""
         held.first += data
         if len(held.first) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(held.first):
             return b""

@@ -145,8 +145,8 @@ class Worker:
         self._timer = timer
 
     def adopt(
-        self, sock: socket.socket, terminal: Conversation, address: str = "",
-        other: Callable[[], Conversation] | None = None,
+        self, sock: socket.socket, terminal: Conversation, other: Callable[[], Conversation] | None = None,
+        *, address: str = "",
     ) -> None:  # fmt: skip
         """Take over a new connection; *address*: of the peer, if it must authenticate; *other*: see `WorkerSocket`."""
         self._adopted.append((sock, terminal, address, other))

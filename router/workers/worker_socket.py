@@ -11,7 +11,7 @@ from ..amqp091.terminal import Terminal091
 from ..connections.secured_terminal import Conversation as Conversation10
 
 Conversation = Conversation10 | Terminal091
-"""A connection as a worker uses it; `Terminal` documents its methods."""
+"""A connection of either protocol; `Terminal` documents its methods."""
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_READ_BYTES = 16 << 10
 """The first read size of a connection; doubled after each read that was filled and contained messages."""
@@ -50,6 +50,6 @@ class WorkerSocket:
     other: Callable[[], Conversation] | None = None
     """Creates the terminal for AMQP 0-9-1, if the client begins with its header. None once that is known."""
     first: bytes = b""
-    """What the client began with, before that is known."""
+    """The first bytes of the client, until that is known."""
     events: int = READ
     """The epoll events that the socket is registered for."""

@@ -15,7 +15,7 @@ from cairnmq.amqp.codec.types import Symbol, Timestamp
 from cairnmq.amqp091.conversion import AMQP10_TYPE, BadContent, encoded_start, outgoing
 from cairnmq.amqp091.properties import BasicProperties
 from cairnmq.amqp091.tables import MAX_DEPTH
-from tests.amqp091.test_tables import depth_of, names, typed, values
+from tests.harness.amqp.tables import depth_of, names, typed, values
 
 short = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50)
 ascii_texts = st.text(string.ascii_letters + "/-", min_size=1, max_size=30)
