@@ -57,7 +57,7 @@ def test_nesting_and_number_of_values_are_bounded() -> None:
         read_table(len(many).to_bytes(4) + many, 0, len(many) + 4)
 
 
-@pytest.mark.parametrize("value", [object(), {"k" * 256: 1}, Decimal("1e400"), (1 << 40) * 1.0j], ids=str)
+@pytest.mark.parametrize("value", [object(), {"k" * 256: 1}, Decimal("1e400"), 1j], ids=range(4))
 def test_what_no_table_has_is_refused(value: Any) -> None:
     with pytest.raises(BadTable):
         write_table({"v": value})
