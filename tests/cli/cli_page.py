@@ -22,8 +22,9 @@ WIDTH = 100
 SHARED = 3
 """An option of so many commands is described once."""
 PAGES = {
-    "broker": "Broker", "host": "Configuration, host and users", "messages": "Messages and help",
-    "ctl": "Management", "store": "Stores", "history": "History", "analysis": "Analysis", "test": "Tests",
+    "broker": "Broker commands", "host": "Host and user commands", "messages": "Message commands",
+    "ctl": "Management commands", "store": "Store commands", "history": "History commands",
+    "analysis": "Analysis commands", "test": "Test commands",
 }  # fmt: skip
 """The pages: names of files, and titles."""
 _OF_SUBJECTS = {"Store": "store", "History": "history", "Analyze": "analysis", "Test": "test", "Manage": "messages"}

@@ -23,6 +23,7 @@ PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("dead-letters", DESKTOP, "light", DEAD),
     ("message", DESKTOP, "light", (*DEAD, "1")),
     ("timeline", DESKTOP, "light", TIMELINE),
+    ("timeline-dark", DESKTOP, "dark", TIMELINE),
     ("timeline-sites", DESKTOP, "light", SITES),
     ("time", DESKTOP, "light", ("time",)),
     ("journal", DESKTOP, "light", ("journal",)),

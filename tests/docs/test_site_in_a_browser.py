@@ -115,3 +115,11 @@ def test_search_finds_pages(site: Path, tmp_path: Path, text: str, page: str) ->
     assert "names" in found, found
     assert any(page in name for name in found["names"]), found["names"]
     assert all(name.startswith("http://127.0.0.1:") for name in found["loaded"]), found["loaded"]
+
+
+@pytest.mark.parametrize("text", ["lock", "netem"])
+def test_search_ranks_decisions_below_all_other_pages(site: Path, tmp_path: Path, text: str) -> None:
+    found = visited(site, tmp_path, 1200, f"search({json.dumps(text)})")
+    are_decisions = ["/decisions/" in name for name in found["names"]]
+    assert are_decisions == sorted(are_decisions), found["names"]
+    assert any(are_decisions) or text == "lock", "decisions are found where nothing else is"

@@ -138,7 +138,7 @@ def test_bindings_of_an_exchange_are_all_listed(shop: Shop, console: ConsolePage
     for number in range(205):
         create(management, "binding", None, exchange="busy", queue="audit", key=f"k{number}")
     console.open("exchanges", "busy")
-    console.wait_for_text("of 205", "main")
+    console.wait_for_text("of 205", "main .pager")
     console.click("Delete")
     console.page.locator("dialog").get_by_role("textbox").fill("busy")
     answer(console, "Delete")
