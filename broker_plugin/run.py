@@ -249,6 +249,10 @@ class RunningBroker:
         if self.failure is not None:
             raise self.failure
 
+    def end_connections(self) -> None:
+        """Close the connections of a broker that has failed: clients that were sent the reason have time to read it."""
+        self._router.stop()
+
     def _full_reason(self) -> str:
         """Return why the store is full. Any thread."""
         if not isinstance(self._store, JournalStore):

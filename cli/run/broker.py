@@ -101,6 +101,7 @@ def _run(
             with suppress(CairnError):  # it was logged
                 running.reload()
     if running.failure is not None:
+        running.end_connections()
         raise CairnError("broker", f"stopped: {running.failure}")
     announce("broker.stopping", "shutting down")
     if web_console is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...base.clock import Clock
+from ..kernel.core import Core
 from .socket_table import SocketTable
 from .worker_socket import Conversation, WorkerSocket
 
@@ -23,9 +24,12 @@ LONGEST_GOODBYE_S = 10.0
 class OrderlyEnd:
     """The end of single connections, and of all connections of a worker that stops; its thread only."""
 
-    def __init__(self, sockets: SocketTable, clock: Clock, wake: Callable[[Conversation], None]) -> None:
+    def __init__(
+        self, sockets: SocketTable, core: Core, clock: Clock, wake: Callable[[Conversation], None]
+    ) -> None:
         """*wake*: schedules the work of a terminal."""
         self._sockets = sockets
+        self._core = core
         self._clock = clock
         self._wake = wake
         self._give_up_s = 0.0
@@ -62,10 +66,15 @@ class OrderlyEnd:
         return self._give_up_s > 0
 
     def begin(self) -> None:
-        """Close all connections of the worker; the caller must have the work of their terminals done."""
+        """Close all connections of the worker; the caller must have the work of their terminals done.
+
+        If the core has failed, nothing is answered any more: only clients that were sent a close frame get time.
+        """
         self._give_up_s = self._clock.monotonic_s() + GOODBYE_S
         for held in list(self._sockets.by_fd.values()):
-            if not held.ended:
+            if self._core.failed and not held.terminal.closed:
+                self._sockets.close(held)
+            elif not held.ended:
                 held.terminal.shut_down()
                 self._wake(held.terminal)
 

@@ -87,7 +87,7 @@ class Worker:
         """The time at which listeners are watched again; infinite while they are."""
         self._watched: dict[int, Callable[[], None]] = {}
         self.sockets = SocketTable(self._epoll, core, clock, most_opening)
-        self._end = OrderlyEnd(self.sockets, clock, self.wake)
+        self._end = OrderlyEnd(self.sockets, core, clock, self.wake)
         self._heartbeats = Heartbeats(self.sockets, self._end, clock)
         self.reader = SocketReader(
             self.sockets,
