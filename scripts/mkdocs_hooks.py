@@ -26,6 +26,7 @@ _PLACES = {**PAGES_OF_ROOT, "README.md": "index.md"}
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _FILE_NAME = re.compile(r"`?[\w/-]+\.md`?")
 _TITLE = re.compile(r"^# (.+)$", re.M)
+_SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
 _CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.M | re.S)
 
 
@@ -60,3 +61,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def _relinked(text: str, relink) -> str:  # type: ignore[no-untyped-def]
     return _LINK.sub(relink, text)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark code that fits a line of a phone: browsers would break it behind each hyphen."""
+    return _SHORT_CODE.sub('<code class="short">', html)
