@@ -107,6 +107,8 @@ class Console:
         if endpoint.method != "GET":
             session.check_csrf(request.headers.get("x-csrf-token", ""))
         await self.sessions.confirm(session)
+        if endpoint.is_use:
+            session.quick.note_use()
         path = {name: _name(text) for name, text in request.path_params.items()}
         query = read_query(endpoint.query, request.query_params)
         body = read_body(endpoint.body, await _json(request)) if endpoint.body else {}

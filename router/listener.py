@@ -6,6 +6,7 @@ import logging
 import socket
 from collections import OrderedDict
 from errno import EADDRINUSE
+from itertools import islice
 
 from ..base.accounts.networks import network_of
 from ..base.errors import CairnError
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 
 MOST_ADDRESSES = 4096
 """Addresses whose connections are counted at a time; above it, the address used least recently is removed."""
+LOG_S, MOST_LOGGED = 10.0, 20
+"""Refused connections are logged once in so many seconds for each address, and so many in a second for all."""
 BURST_S = 10
 """Seconds of unused rate that an address may use at once."""
 
@@ -25,7 +28,8 @@ class ConnectionRate:
     def __init__(self, most_per_s: int) -> None:
         """*most_per_s*: the rate, 0 for no limit."""
         self._most_per_s = most_per_s
-        self._refused_s = 0.0
+        self._logged: OrderedDict[str, float] = OrderedDict()
+        """When a refusal of each address was last logged; the latest address is last."""
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Connections that each address may still open, and the time of that count; the latest address is last."""
 
@@ -47,13 +51,24 @@ class ConnectionRate:
         address = network_of(str(peer[0]))
         if self.allows(address, now_s):
             return address
-        if now_s - self._refused_s > 1:
-            self._refused_s = now_s
+        if self._may_log(address, now_s):
             log.warning(
                 "%s: refused: more than %d connections in a second come from %s; raise --connection-rate",
                 shown(peer), self._most_per_s, address, extra={"event": "connection.refused"},
             )  # fmt: skip
         return ""
+
+    def _may_log(self, address: str, now_s: float) -> bool:
+        """Return whether a refusal of *address* is logged: one in `LOG_S`, and few of all addresses in a second."""
+        while self._logged and now_s - next(iter(self._logged.values())) > LOG_S:
+            self._logged.popitem(last=False)
+        if address in self._logged:
+            return False
+        recent = islice(reversed(self._logged.values()), MOST_LOGGED)
+        if sum(now_s - logged_s < 1 for logged_s in recent) == MOST_LOGGED:
+            return False
+        self._logged[address] = now_s
+        return True
 
 
 def bind(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -52,21 +52,26 @@ class Guesses:
             while len(self._failures) > MOST_ENTRIES:
                 self._failures.popitem(last=False)
 
-    def succeeded(self, address: str, name: str) -> None:
-        """Record a successful login. Earlier failures still count: an attacker may have an account of its own."""
-        with self._lock:
-            self._trusted.add(address, name)
+    def succeeded(self, address: str, name: str) -> bool:
+        """Record a successful login. Earlier failures still count: an attacker may have an account of its own.
+
+        Return whether `save` has something to write.
+        """
+        return self._trusted.add(address, name)
+
+    def save(self) -> None:
+        """Write the successful logins that are new to their file."""
+        self._trusted.save()
 
     def is_trusted(self, address: str, name: str) -> bool:
         """Return whether user *name* has logged in from *address*."""
-        with self._lock:
-            return (address, name) in self._trusted
+        return (address, name) in self._trusted
 
     def delay_s(self, address: str, name: str) -> float:
         """Return the seconds that a login which begins now has to wait."""
         now_s = self._clock.monotonic_s()
+        is_trusted = (address, name) in self._trusted
         with self._lock:
-            is_trusted = (address, name) in self._trusted
             here, of_name = (self._count(key, now_s) for key in _keys(address, name))
         if is_trusted or here < FREE_FAILURES:
             count, most_s = of_name, MOST_TRUSTED_DELAY_S if is_trusted else MOST_DELAY_ELSEWHERE_S

@@ -59,9 +59,11 @@ class LoginTurns:
 
     def succeeded(self, host: str, user: str) -> None:
         """Trust *user* at this address from now on."""
-        self._guesses.succeeded(network_of(host), user)
+        if self._guesses.succeeded(network_of(host), user):
+            self._lookups.submit("trusted logins", self._guesses.save, is_trusted=True)  # if refused, with the next one
 
     def stop(self) -> None:
         """End the threads; waiting jobs are not done."""
         self._hashes.stop()
         self._lookups.stop()
+        self._guesses.save()

@@ -17,6 +17,7 @@ import hmac
 import logging
 import os
 import secrets
+import threading
 from collections import OrderedDict
 from typing import BinaryIO
 
@@ -37,13 +38,15 @@ _MOST_BYTES = _HEAD_BYTES + 2 * MOST_ENTRIES * _DIGEST_BYTES
 
 
 class TrustedLogins:
-    """Addresses and the names that have logged in from them. One thread at a time."""
+    """Addresses and the names that have logged in from them. Any thread; only `save` uses the disk."""
 
     def __init__(self, path: str = "") -> None:
         """*path*: the file that keeps them; empty for none."""
         self._path = path
         self._key = secrets.token_bytes(_KEY_BYTES)
+        self._lock, self._saving = threading.Lock(), threading.Lock()
         self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._unsaved: list[bytes] = []
         self._size_bytes = _MOST_BYTES
         """The size of the file; so that the first addition creates one that does not exist."""
         if path:
@@ -53,19 +56,33 @@ class TrustedLogins:
         return len(self._known)
 
     def __contains__(self, login: tuple[str, str]) -> bool:
-        return self._digest(login) in self._known
+        digest = self._digest(login)
+        with self._lock:
+            return digest in self._known
 
-    def add(self, address: str, name: str) -> None:
-        """Remember a login, in the file, too, if it is new."""
+    def add(self, address: str, name: str) -> bool:
+        """Remember a login; return whether `save` has something to write."""
         digest = self._digest((address, name))
-        is_new = digest not in self._known
-        self._known[digest] = None
-        self._known.move_to_end(digest)
-        while len(self._known) > MOST_ENTRIES:
-            self._known.popitem(last=False)
-        if is_new and self._path:
+        with self._lock:
+            is_new = digest not in self._known
+            self._known[digest] = None
+            self._known.move_to_end(digest)
+            while len(self._known) > MOST_ENTRIES:
+                self._known.popitem(last=False)
+            if is_new and self._path:
+                self._unsaved.append(digest)
+            return bool(self._unsaved)
+
+    def save(self) -> None:
+        """Write new logins to the file. Any thread that may wait for the disk."""
+        with self._saving:
+            with self._lock:
+                data, self._unsaved = b"".join(self._unsaved), []
+                known = b"".join(self._known)
+            if not data or not self._path:
+                return
             try:
-                self._append(digest)
+                self._append(data, known)
             except OSError as error:
                 text = "%s can't be written: %s; logins are trusted again after the next start only when they succeed"
                 log.warning(text, self._path, error.strerror, extra={"event": "login.trust-failed"})
@@ -91,9 +108,9 @@ class TrustedLogins:
             self._known.update(dict.fromkeys(found[-MOST_ENTRIES:]))
             self._size_bytes = len(data) if (len(data) - _HEAD_BYTES) % _DIGEST_BYTES == 0 else _MOST_BYTES
 
-    def _append(self, digest: bytes) -> None:
-        if self._size_bytes + len(digest) > _MOST_BYTES:
-            data = _MAGIC + self._key + b"".join(self._known)
+    def _append(self, added: bytes, known: bytes) -> None:
+        if self._size_bytes + len(added) > _MOST_BYTES:
+            data = _MAGIC + self._key + known
             draft = f"{self._path}.new"
             with _private(draft, os.O_TRUNC) as file:
                 file.write(data)
@@ -101,8 +118,8 @@ class TrustedLogins:
             self._size_bytes = len(data)
             return
         with _private(self._path, os.O_APPEND) as file:
-            file.write(digest)
-        self._size_bytes += len(digest)
+            file.write(added)
+        self._size_bytes += len(added)
 
 
 def _private(path: str, flag: int) -> BinaryIO:

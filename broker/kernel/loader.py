@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
@@ -26,8 +27,10 @@ BATCH_BYTES = 1 << 20
 
 MOST_REPORTED = 100_000
 """Messages that are remembered as reported; above it some are counted again."""
-MOST_LOGGED = 1000
-"""Each of so many undelivered messages is logged, and of the others one in so many."""
+MOST_LOGGED, MOST_QUEUES = 200, 1000
+"""Each of so many undelivered messages of a queue is logged, and of its others one in so many.
+
+Queues beyond `MOST_QUEUES` count as one."""
 BEGINNING_BYTES = 64 << 10
 """The size of the part of a long message in which the sections before its body are searched."""
 
@@ -64,6 +67,8 @@ class Loader:
         self.unreadable = 0
         """Messages that are not delivered, as they can't be read or are no AMQP messages."""
         self._reported: set[int] = set()
+        self._set_aside: Counter[str] = Counter()
+        """The number of such messages by queue."""
 
     def load(self, ids: array[int], timed: bool, then: Callable[[list[Loaded]], None]) -> None:
         """Load a batch; *then* gets the contents, on the core: at least one, perhaps fewer than requested.
@@ -110,7 +115,9 @@ class Loader:
             self._reported.clear()
         self._reported.add(message_id)
         self.unreadable += 1
-        if self.unreadable <= MOST_LOGGED or not self.unreadable % MOST_LOGGED:
+        place = queue if queue in self._set_aside or len(self._set_aside) < MOST_QUEUES else ""
+        self._set_aside[place] += 1
+        if self._set_aside[place] <= MOST_LOGGED or not self._set_aside[place] % MOST_LOGGED:
             if isinstance(reason, NotAMessage):
                 about = {"event": "message.malformed", "queue": queue}
                 text = "queue %s: message %d is no AMQP message, and stays in the store: %s"

@@ -18,6 +18,8 @@ from ..options.common_options import CommonGroup, output_options
 from ..options.confirmation import confirm, destructive
 
 MAX_PASSWORD_BYTES = 1024
+SHORT = 12
+"""Passwords with fewer characters are warned of."""
 _Check = Callable[[Mapping[str, Credentials], str, str], object]
 
 
@@ -49,7 +51,7 @@ def add(name: str, path: str, iterations: int) -> None:
         raise InvalidOption(f"user {name!r}", reason, "choose another name")
     if os.path.lexists(path):  # before a password is asked for
         _unknown(_read(path), name, path)
-    _change(path, _unknown, name, _new_password(name, iterations))
+    _set_password(path, _unknown, name, iterations)
     print(f"added {name} to {path}")
 
 
@@ -60,7 +62,7 @@ def add(name: str, path: str, iterations: int) -> None:
 def password(name: str, path: str, iterations: int) -> None:
     """Change the password of a user."""
     _known(_read(path), name, path)
-    _change(path, _known, name, _new_password(name, iterations))
+    _set_password(path, _known, name, iterations)
     print(f"changed the password of {name} in {path}")
 
 
@@ -147,11 +149,17 @@ def _unknown(accounts: Mapping[str, Credentials], name: str, path: str) -> None:
         raise CairnError(path, f"it has a user {name!r} already", "change the password by `cairnmq users password`")
 
 
-def _new_password(name: str, iterations: int) -> Credentials:
+def _set_password(path: str, check: _Check, name: str, iterations: int) -> None:
+    """Ask for a password, keep its verifier, and warn of a short one."""
+    given = _ask(f"Password of {name}", again=True)
     try:
-        return make(_ask(f"Password of {name}", again=True), iterations)
+        made = make(given, iterations)
     except ValueError as error:
         raise CairnError(f"the password of {name!r}", f"can't be used: {error}", "choose another one") from error
+    _change(path, check, name, made)
+    if len(given) < SHORT:
+        text = f"warning: the password of {name!r} has fewer than {SHORT} characters: programs guess such ones"
+        click.echo(f"{text}; use `openssl rand -base64 18`", err=True)
 
 
 def _ask(text: str, *, again: bool) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from http import HTTPStatus
 from typing import Any
 
 from ...base.accounts.users import ANONYMOUS
@@ -19,6 +20,8 @@ FRESH_S = CONFIRM_S
 """Seconds that an answer of the broker is used."""
 
 
+PATIENCE_S, RETRY_S = 30.0, 0.5
+"""Seconds that questions outlast the last confirmation by the broker, and between attempts."""
 Confirm = Callable[[BrowserSession], Awaitable[None]]
 """`Sessions.confirm`."""
 
@@ -26,15 +29,26 @@ Confirm = Callable[[BrowserSession], Awaitable[None]]
 async def while_allowed(check: Callable[[], Awaitable[None]], begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Return the result of the coroutine of *begin*, which is cancelled if *check* raises `ApiError`.
 
-    *check* is called before it, again every `FRESH_S`, and before the result is returned.
+    *check* is called before it, again every `FRESH_S`, and before the result is returned. While the broker is not
+    available, it is repeated for `PATIENCE_S`, and no result is returned.
     """
     await check()
+    confirmed_s = time.monotonic()
     work = asyncio.create_task(begin())
     try:
-        while not work.done():
+        while True:
             await asyncio.wait((work,), timeout=FRESH_S)
-            await check()
-        return work.result()
+            is_done = work.done()
+            try:
+                await check()
+            except ApiError as error:
+                if error.status != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() - confirmed_s > PATIENCE_S:
+                    raise
+                await asyncio.sleep(RETRY_S)
+                continue
+            confirmed_s = time.monotonic()
+            if is_done:
+                return work.result()
     finally:
         work.cancel()
         await asyncio.wait((work,))

@@ -19,7 +19,7 @@ from ...amqp.client.wire import Wire, outcome_of
 from ...amqp.codec.types import Described
 from ...amqp.frames import performatives as p
 from ...base.errors import BrokerError
-from .errors import CONFLICT, INVALID, LOGIN_REQUIRED, UNAVAILABLE, ApiError, refusal
+from .errors import CONFLICT, DENIED, INVALID, LOGIN_REQUIRED, UNAVAILABLE, ApiError, refusal
 
 PAGE_ROWS = 1000
 NODE = "org.amqp.management"
@@ -56,7 +56,7 @@ class BrokerClient:
     async def connect(self) -> None:
         """Log in. Raises `BrokerError`."""
         async with self._turn:
-            self._used_s = asyncio.get_running_loop().time()
+            self.note_use()
             await self._run(self._connected)
 
     async def ask(
@@ -65,6 +65,8 @@ class BrokerClient:
         """Return the body of the broker's response. Raises `ApiError` for a refusal, and without a broker."""
         given = {"operation": operation, "type": type, "name": name, **more}
         properties = {key: value for key, value in given.items() if value is not None}
+        if operation != "ACCESS":  # the console asks this by itself, too
+            self.note_use()
         answer: Answer = await self._guarded(self._ask, properties, None if body is None else dict(body))
         if answer.status >= 400:
             raise refusal(answer.status, answer.description)
@@ -85,9 +87,12 @@ class BrokerClient:
 
     async def publish(self, message: bytes) -> None:
         """Send an encoded message over the anonymous relay. Raises `ApiError` if it is not accepted."""
+        self.note_use()
         code, fields = p.state_of(await self._guarded(self._publish, message))
         if code != p.ACCEPTED:
             text = p.error_text(fields[0] if fields else None)
+            if text.startswith("amqp:unauthorized-access"):
+                raise ApiError(403, DENIED, text)
             raise ApiError(409, CONFLICT, text or "the broker did not accept the message; see its log")
 
     async def keep_alive(self) -> None:
@@ -101,6 +106,10 @@ class BrokerClient:
                     await self._run(self._pulse)
                 except BrokerError:
                     await self._run(self._drop)
+
+    def note_use(self) -> None:
+        """Keep the connection open for the time of idle ones."""
+        self._used_s = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         async with self._turn:
@@ -120,7 +129,6 @@ class BrokerClient:
     async def _in_turn(self, work: Any, *arguments: Any) -> Any:
         """Run *work*. The connection is closed after an error, since a late response would be another request's."""
         async with self._turn:
-            self._used_s = asyncio.get_running_loop().time()
             had_connection = self._management is not None
             try:
                 async with self.of_user:

@@ -270,8 +270,9 @@ class Sessions:
                 self._end(session)
 
     async def keep_alive(self) -> None:
-        """Confirm all sessions, and keep their connections to the broker open."""
-        await asyncio.gather(*map(self.confirm, self.all()), return_exceptions=True)
+        """Confirm the sessions with connections to the broker, and keep connections in use open."""
+        connected = [session for session in self.all() if session.quick.is_connected]
+        await asyncio.gather(*map(self.confirm, connected), return_exceptions=True)
         for session in self.all():
             await session.quick.keep_alive()
             await session.long.keep_alive()

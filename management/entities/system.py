@@ -129,6 +129,7 @@ class StoreType(One):
 
     name = "store"
     meaning = "The store: a single entity with the name `store`. The attributes `journal-*` are null without a journal."
+    naming = frozenset(("journal-base-held-by",))
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

@@ -85,16 +85,18 @@ class NodeOperations:
         types = self._asked_types(call)
         asked = call.request.map()
         only(asked, "attributeNames")
+        hidden = frozenset[str]().union(*(kind.hidden_from(call) for kind in types.values()))
+        names = [name for name in _names(asked, types) if name not in hidden]
         offset = number(call.request.properties, "offset", 0, 1 << 62)
         most = number(call.request.properties, "count", 1 << 62, 1 << 62)
         internal = call.request.properties.get("internal") is True
         scope = text(call.request.properties, "scope", "")
         if scope == "cluster":
-            clusterwide.query(self._members, call, types, _names(asked, types), offset, most, internal=internal)
+            clusterwide.query(self._members, call, types, names, offset, most, internal=internal)
         elif scope:
             raise Refusal(BAD_REQUEST, f"there is no scope {shown(scope)}: it is `cluster`, or left out")
         else:
-            rows = self._rows(call, types, _names(asked, types), offset, most, internal=internal)
+            rows = self._rows(call, types, names, offset, most, internal=internal)
             self._step(rows, call.link.attach.user)
 
     def _rows(

@@ -47,6 +47,8 @@ class Type:
     meaning = ""
     is_named_by_pattern = False
     """Access rules are asked about its names as patterns."""
+    naming: frozenset[str] = frozenset()
+    """Attributes that contain names of other entities."""
 
     def __init__(self, attributes: Iterable[Attribute], operations: Iterable[Operation] = ()) -> None:
         first = (
@@ -120,8 +122,14 @@ class Type:
         """Return whether the caller may read the entity that access rules know as *resource*."""
         return not call.denial_reason(MONITOR, resource, pattern=self.is_named_by_pattern)
 
+    def hidden_from(self, call: Call) -> frozenset[str]:
+        """Return the attributes with names of other entities, unless the caller may monitor all."""
+        return self.naming if self.naming and call.denial_reason(MONITOR, "*", pattern=True) else frozenset()
+
     def _read(self, call: Call) -> None:
-        call.answer(self.map_of(self.wanted(call, MONITOR)))
+        found = self.map_of(self.wanted(call, MONITOR))
+        hidden = self.hidden_from(call)
+        call.answer({name: None if name in hidden else value for name, value in found.items()} if hidden else found)
 
     def map_of(self, entity: Any) -> Mapping[str, Any]:
         return {name: attribute.read(entity) for name, attribute in self.attributes.items()}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.base.accounts import trusted_logins
+from cairnmq.base.accounts.login_turns import LoginTurns
 from cairnmq.base.accounts.trusted_logins import FILE_NAME, TrustedLogins
+from cairnmq.base.clock import SystemClock
+from tests.harness.process import DEADLINE_S
 
 LOGINS = st.lists(st.tuples(st.sampled_from(["10.0.0.1", "::1"]), st.text(max_size=8)), max_size=30)
 
@@ -24,6 +28,7 @@ def test_logins_are_trusted_in_later_lives(
         life = TrustedLogins(path)
         assert all(earlier in life for earlier in logins[:number])
         life.add(*login)
+        life.save()
     assert ("10.0.0.9", "mallory") not in TrustedLogins(path)
 
 
@@ -34,6 +39,7 @@ def test_file_of_trusted_logins_is_bounded_and_private(tmp_path: Path, monkeypat
     life = TrustedLogins(str(path))
     for number in range(100):
         life.add("10.0.0.1", f"user-{number}")
+        life.save()
         assert path.stat().st_size <= 40 + 20 * 16
         assert number < 9 or len(TrustedLogins(str(path))) == 10
     assert ("10.0.0.1", "user-99") in TrustedLogins(str(path))
@@ -47,16 +53,29 @@ def test_damaged_file_of_trusted_logins_is_replaced(tmp_path: Path, cut: int) ->
     life = TrustedLogins(str(path))
     for name in ("anna", "ben"):
         life.add("10.0.0.1", name)
+        life.save()
     path.write_bytes(path.read_bytes()[:cut])
     life = TrustedLogins(str(path))
     assert (("10.0.0.1", "anna") in life) == (cut >= 56)
     life.add("10.0.0.1", "carl")
+    life.save()
     assert ("10.0.0.1", "carl") in TrustedLogins(str(path))
 
 
 def test_unwritable_file_of_trusted_logins_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     life = TrustedLogins(str(tmp_path / "missing" / FILE_NAME))
-    life.add("10.0.0.1", "anna")
-    life.add("10.0.0.1", "ben")
+    for name in ("anna", "ben"):
+        life.add("10.0.0.1", name)
+        life.save()
     assert ("10.0.0.1", "ben") in life
     assert [record.event for record in caplog.records] == ["login.trust-failed"]  # type: ignore[attr-defined]
+
+
+def test_trusted_logins_are_saved_by_the_thread_of_lookups(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    turns = LoginTurns(SystemClock(), 4, trusted_path=str(path))
+    turns.succeeded("10.0.0.1", "anna")
+    until_s = monotonic() + DEADLINE_S
+    while ("10.0.0.1", "anna") not in TrustedLogins(str(path)):
+        assert monotonic() < until_s
+    turns.stop()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.amqp.ports import Open, Terminus
+from cairnmq.base.errors import CairnError
+from cairnmq.broker.kernel.loader import MOST_LOGGED, MOST_QUEUES
 from cairnmq.broker.links.consumer import Consumer
 from tests.harness.broker.filters import filters
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
@@ -161,3 +163,18 @@ def test_messages_that_a_batch_leaves_are_offered_to_others() -> None:
     unread, other = receive_from(world, "q"), receive_from(world, "q", "ben")
     read(world, other)
     assert sorted(numbers(unread) + numbers(other)) == [*range(20)]
+
+
+def test_malformed_messages_of_one_queue_hide_none_of_another_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    reason = CairnError("message", "damaged")
+    loader = world.broker.core.loader
+    for number in range(3 * MOST_LOGGED):
+        loader.set_aside("noisy", number, reason)
+    for number in range(MOST_QUEUES + 10):
+        loader.set_aside(f"quiet-{number}", -1 - number, reason)
+    told = [record.queue for record in caplog.records]  # type: ignore[attr-defined]
+    assert told.count("noisy") == MOST_LOGGED + 2
+    assert [name for name in told if name != "noisy"] == [f"quiet-{number}" for number in range(MOST_QUEUES + 10)]
+    assert len(loader._set_aside) <= MOST_QUEUES + 1

@@ -46,6 +46,17 @@ def test_users_come_and_go(tmp_path: Path) -> None:
     assert users(path, "check").stdout == f"{path}: OK, 1 user\n"
 
 
+@pytest.mark.parametrize("command", ["add", "password"])
+def test_short_password_is_used_and_warned_of(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "users"
+    added = users(path, "add", "anna", said="twelve-chars\n")
+    assert (added.returncode, added.stderr) == (0, "")
+    changed = users(path, command, "anna" if command == "password" else "ben", said="elevenchars\n")
+    assert changed.returncode == 0
+    assert changed.stderr.startswith("warning: the password of ")
+    assert "elevenchars" not in changed.stderr
+
+
 def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "users"
     for arguments in (["list"], ["check"], ["remove", "anna"], ["password", "anna"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import time
@@ -32,7 +33,8 @@ def own(tmp_path: Path) -> Iterator[Served]:
     (tmp_path / "acl.toml").write_text(RULES + MANAGER + OTHERS)
     write_users(tmp_path / "users", {name: f"{name}-password" for name in ("root", "admin", "shop", *CROWD)})
     options = ("--users-file", str(tmp_path / "users"), "--acl-file", str(tmp_path / "acl.toml"), "--http-port", "0")
-    with broker(tmp_path / "store", *options, "--audit-file", str(tmp_path / "audit"), "--audit-logins") as process:
+    logs = ("--log-file", str(tmp_path / "log"), "--audit-file", str(tmp_path / "audit"), "--audit-logins")
+    with broker(tmp_path / "store", *options, *logs) as process:
         yield Served(process, int(process.wait_for(r"web console at http://127.0.0.1:(\d+)/")[1]), tmp_path)
 
 
@@ -64,6 +66,12 @@ def events(response: HTTPResponse) -> Iterator[str]:
     while line := response.readline():
         if line.startswith(b"event: "):
             yield line[7:].decode().strip()
+
+
+def contents(response: HTTPResponse) -> Iterator[tuple[str, str]]:
+    """Yield the names and contents of the events of a stream until it ends."""
+    for name in events(response):
+        yield name, response.readline().decode()
 
 
 def test_spellings_of_a_name_share_the_limit_of_sessions(own: Served) -> None:  # A1
@@ -110,6 +118,32 @@ def test_demoted_user_reads_neither_log_nor_journal(own: Served) -> None:  # A2
     own.process.process.send_signal(signal.SIGHUP)
     wait_for(lambda: admin.api("GET", "/journal").status == 403)
     assert admin.api("GET", "/logs").status == 403
+
+
+@pytest.mark.parametrize("change", ["demoted", "removed"])
+def test_open_stream_shows_no_line_that_is_logged_after_the_account_changed(own: Served, change: str) -> None:  # A2
+    admin = logged_in(own, "admin")
+    log_file = own.directory / "log"
+
+    def log_line(name: str) -> None:
+        assert ApiClient(own.port).login(name, "a guess").status == 401
+        wait_for(lambda: name in log_file.read_text())
+
+    connection, response = stream(admin)
+    log_line("marker-before")
+    assert any("marker-before" in text for name, text in contents(response) if name == "log")
+    if change == "demoted":
+        demoted = '[[rules]]\nwho = ["admin"]\nmay = ["connect", "send", "receive"]\non = ["$management"]\n'
+        (own.directory / "acl.toml").write_text(RULES + demoted + OTHERS)
+    else:
+        users.change(str(own.directory / "users"), lambda accounts: accounts.__delitem__("admin"))
+    own.process.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: admin.api("GET", "/logs").status in (401, 403))
+    log_line("marker-after")
+    later = list(itertools.islice(contents(response), 4))  # the stream of a removed user ends
+    connection.close()
+    assert len(later) == 4 or change == "removed"
+    assert not any("marker-after" in text for _, text in later)
 
 
 def test_changed_password_ends_sessions(own: Served) -> None:  # A7

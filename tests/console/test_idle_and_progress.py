@@ -7,15 +7,19 @@ import csv
 import io
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
 from cairnmq.amqp.client.login import BrokerLogin
+from cairnmq.console.api import access
 from cairnmq.console.history.readers import HistoryReaders, Progress
 from cairnmq.console.http.csv_list import csv_response
 from cairnmq.console.session.broker_client import BrokerClient
+from cairnmq.console.session.errors import LOGIN_REQUIRED, UNAVAILABLE, ApiError
+from cairnmq.console.session.sessions import Peer, Sessions
 from tests.harness.process import DEADLINE_S, broker
 
 
@@ -76,3 +80,55 @@ def test_cell_of_a_csv_file_is_no_formula(text: str) -> None:  # U6
     response = csv_response([{"name": text, "messages": -1, "arguments": {"a": 1}}])
     [row] = csv.DictReader(io.StringIO(bytes(response.body).decode()))
     assert row == {"name": f"'{text}", "messages": "-1", "arguments": '{"a":1}'}
+
+
+async def pulse_idle_session(port: int) -> list[bool]:
+    """Return whether a session is connected: after its login, a pulse without use, and a confirmation."""
+    with ThreadPoolExecutor(2) as threads:
+        where = BrokerLogin("127.0.0.1", port, timeout_s=DEADLINE_S)
+        sessions = Sessions(where, 3600.0, monotonic, threads)
+        session, _ = await sessions.login(Peer("127.0.0.1"), None, "")
+        session.quick._idle_s = 0.0
+        session.confirmed_s -= 1e6
+        found = [session.quick.is_connected]
+        await sessions.keep_alive()
+        found.append(session.quick.is_connected)
+        await sessions.keep_alive()  # an idle session is not connected again by it
+        found.append(session.quick.is_connected)
+        session.confirmed_s -= 1e6
+        await sessions.confirm(session)
+        found.append(session.quick.is_connected)
+        await sessions.close()
+    return found
+
+
+def test_confirmations_keep_no_idle_connection_open(tmp_path: Path) -> None:
+    with broker(tmp_path / "store") as process:
+        assert asyncio.run(pulse_idle_session(process.port)) == [True, False, False, True]
+
+
+async def outlast(errors: list[ApiError], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the result of a question whose confirmations fail with *errors* after the first one."""
+    asked = 0
+
+    async def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1 and errors:
+            raise errors.pop(0)
+
+    async def answer() -> str:
+        return "answer"
+
+    monkeypatch.setattr(access, "RETRY_S", 0.0)
+    return str(await access.while_allowed(check, answer))
+
+
+def test_question_outlasts_an_unavailable_broker_and_no_lost_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, removed = ApiError(503, UNAVAILABLE, "gone"), ApiError(401, LOGIN_REQUIRED, "removed")
+    assert asyncio.run(outlast([gone, gone], monkeypatch)) == "answer"
+    with pytest.raises(ApiError, match="removed"):
+        asyncio.run(outlast([gone, removed], monkeypatch))
+    monkeypatch.setattr(access, "PATIENCE_S", -1.0)
+    with pytest.raises(ApiError, match="gone"):
+        asyncio.run(outlast([gone], monkeypatch))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,18 +44,36 @@ class BrokerProcess:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
+        self._log_file = options[options.index("--log-file") + 1] if "--log-file" in options else ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._followed() if self._log_file else self.process.stdout:
             with self._changed:
                 self.lines.append(line.rstrip("\n"))
                 self._changed.notify_all()
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+    def _followed(self) -> Iterator[str]:
+        """Yield the lines of the log file until the process ends."""
+        while not os.path.exists(self._log_file) and self.process.poll() is None:
+            time.sleep(0.02)
+        with open(self._log_file) as file:
+            while True:
+                has_ended = self.process.poll() is not None
+                at = file.tell()
+                line = file.readline()
+                if line.endswith("\n"):
+                    yield line
+                elif has_ended:
+                    return
+                else:
+                    file.seek(at)
+                    time.sleep(0.02)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait for the first line that contains *pattern*, and return the match."""

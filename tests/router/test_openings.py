@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.router.admission.openings import MOST_OPENING_S, SILENT_S, Openings
-from cairnmq.router.listener import BURST_S, MOST_ADDRESSES, ConnectionRate
+from cairnmq.router.listener import BURST_S, MOST_ADDRESSES, MOST_LOGGED, ConnectionRate
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("abcd"), st.sampled_from(["comes", "leaves", "says"]), st.floats(0.0, 2 * SILENT_S)),
@@ -90,3 +91,25 @@ def test_connection_rate_keeps_a_bounded_table() -> None:
     for number in range(MOST_ADDRESSES * 2):
         rate.allows(str(number), 0.0)
     assert len(rate._left) == MOST_ADDRESSES
+
+
+def test_refusals_of_one_address_hide_no_other_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    rate, now_s = ConnectionRate(1), 1000.0
+    for step in range(400):
+        for _ in range(BURST_S + 2):
+            rate.admitted(("10.0.0.1", 1), now_s + step / 40)
+    for _ in range(BURST_S + 1):
+        rate.admitted(("10.0.0.2", 1), now_s + 9.99)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "10.0.0.1" in told[0]
+    assert "10.0.0.2" in told[1]
+
+
+def test_refusals_of_many_addresses_write_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    rate = ConnectionRate(1)
+    for number in range(2000):
+        for _ in range(BURST_S + 1):
+            rate.admitted((f"10.0.{number // 200}.{number % 200}", 1), 1000.0)
+    assert 0 < len(caplog.records) <= MOST_LOGGED
+    assert len(rate._logged) <= MOST_LOGGED

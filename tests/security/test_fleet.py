@@ -6,6 +6,7 @@ import itertools
 import resource
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.base.accounts.trusted_logins import FILE_NAME
 from tests.harness.process import broker
 from tests.harness.security.wire import Wire, wired
 from tests.harness.thorough import amount
@@ -99,6 +101,8 @@ def test_guess_flood_after_a_kill_keeps_no_user_out(tmp_path: Path, users_file: 
     with broker(tmp_path / "data", *options) as running, wired(running.port) as wire:
         assert wire.plain("anna", PASSWORDS["anna"]) == OK
         wire.open()
+        while not (tmp_path / "data" / FILE_NAME).exists():
+            time.sleep(0.01)
         running.stop(signal.SIGKILL)
     with broker(tmp_path / "data", *options) as running:
         stopping, failures = threading.Event(), itertools.count()

@@ -125,6 +125,8 @@ def test_connection_is_not_read_while_its_messages_wait_to_be_routed(
     """Unrouted messages wait in socket buffers, except for the messages of one read."""
     running, address = held_for_routing
     content = message("x" * 1000)
+    for listener in running._router._listeners:  # else the kernel's buffers grow to hold all messages
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
     with wired(running.port) as wire:
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
         wire.open()
