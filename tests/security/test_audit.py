@@ -26,7 +26,8 @@ from cairnmq.base.accounts.audit import (
 from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.harness.security.wire import wired
+from tests.harness.security.login import OK
+from tests.harness.security.wire import AMQP, CLOSE, OPEN, performative, string, wired
 
 from .conftest import PASSWORDS
 
@@ -103,6 +104,17 @@ def test_login_is_recorded_with_user_address_and_container(
         "address": f"{host}:{port}", "user": "ben", "mechanism": "SCRAM-SHA-256", "container": "raw",
     }  # fmt: skip
     assert record.levelno == logging.DEBUG
+
+
+@pytest.mark.parametrize("name", ["cairnmq-console@10.0.0.9-abcd", "cairnmq-console@"])
+def test_client_takes_no_container_id_of_the_console(guarded: RunningBroker, name: str) -> None:  # A14
+    """Container IDs that the audit trail shows as addresses of browsers are refused, also to administrators."""
+    with wired(guarded.port) as wire:
+        assert wire.scram("ben", PASSWORDS["ben"]) == OK
+        wire.send(AMQP)
+        assert wire.read(8) == AMQP
+        wire.say(performative(OPEN, string(name)))
+        assert b"reserved for the web console" in wire.until(CLOSE)[1]
 
 
 @given(counts=st.lists(st.integers(0, 300), max_size=6))
