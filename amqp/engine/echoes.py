@@ -24,7 +24,7 @@ from ..frames.peer_links import Channel, Half
 from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links.link import Link
-from ..links.link_state import LinkState
+from ..links.link_state import UNANSWERED
 from ..native.proton_ffi import Pointer, lib
 
 _CODE_AT, _FIELDS_AT = 10, 11
@@ -85,7 +85,7 @@ def _is_ready(key: Half | Channel, channel: Channel) -> bool:
     if channel.session is None or not isinstance(key, Half):
         return channel.session is not None
     link = key.link
-    return link is not None and link.state is not LinkState.REQUESTED
+    return link is not None and link.state not in UNANSWERED
 
 
 def _with_link(frame: bytes, link: Link, limit: int) -> bytes:

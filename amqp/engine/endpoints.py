@@ -13,7 +13,7 @@ from ..links import transaction_state
 from ..links.attach import SECOND, SETTLED, Attach, asked_priority, asks_to_last, say
 from ..links.events import Event, EventKind, Limits
 from ..links.link import Link
-from ..links.link_state import LinkAction, LinkEvent, LinkState
+from ..links.link_state import UNANSWERED, LinkAction, LinkEvent, LinkState
 from ..links.resume_state import KeptLink, ResumeState, claims_in, encoded_state
 from ..links.send_queue import SendQueue
 from ..links.values import DEFAULT_PRIORITY, Error, Terminus
@@ -191,6 +191,8 @@ class Endpoints:
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
         half.link, link.formats = link, half.formats
         link.has_source = half.has_source
+        link.asked = termini.asked_for(link)
+        link.far_address = text(lib.pn_terminus_get_address(lib.pn_link_remote_target(pn))) if sender else None
         if self._refuse_half(link, half):
             return
         if len(self.links) > self._limits.max_links:
@@ -216,6 +218,9 @@ class Endpoints:
             link.error = Error(*proton.condition_parts(lib.pn_link_remote_condition(pn)))
         self._go_on(link)
         self._move(link, LinkEvent.PEER_CLOSE if closed else LinkEvent.PEER_DETACH, for_good=closed)
+        if link.is_forwarded and not link.closed:  # a client that gave up must not wait for another container
+            proton.set_condition(lib.pn_link_condition(pn), "amqp:link:detach-forced", "the link was not open yet")
+            self._move(link, LinkEvent.CLOSE, for_good=closed)
 
     def violated(self, channel: Channel | None, violation: Violation) -> None:
         """End the link, session or connection on which the peer sent a frame that the specification forbids."""
@@ -267,7 +272,10 @@ class Endpoints:
 
     def _move(self, link: Link, event: LinkEvent, *, for_good: bool = False) -> None:
         """Perform the actions in the table of `link_state`. *for_good*: whether the report of the end is a close."""
-        for action in link.move(event):
+        self._perform(link, link.move(event), for_good=for_good)
+
+    def _perform(self, link: Link, actions: tuple[LinkAction, ...], *, for_good: bool) -> None:
+        for action in actions:
             if action is LinkAction.REFUSE:
                 termini.refuse(link)
             elif action is LinkAction.CLOSE:
@@ -344,19 +352,17 @@ class Endpoints:
 
     def _open(self, link: Link) -> None:
         """Send the attach. Its handle, which proton chooses, is read from the frame: an echo may have to name it."""
-        link.move(LinkEvent.ATTACH)
+        actions = link.move(LinkEvent.ATTACH)
         if not link.sender:
             lib.pn_link_open(link.pn)
-            return
-        self._taken.take()
-        lib.pn_link_open(link.pn)
-        frames = self._taken.read()
-        link.handle = handle_of_attach(frames)
-        self._taken.add(frames)
-
-    def far_address_of(self, link: Link) -> str | None:
-        """The address that the peer gave its own end of a link to it; None of a link from it."""
-        return text(lib.pn_terminus_get_address(lib.pn_link_remote_target(link.pn))) if link.sender else None
+        else:
+            self._taken.take()
+            lib.pn_link_open(link.pn)
+            frames = self._taken.read()
+            link.handle = handle_of_attach(frames)
+            self._taken.add(frames)
+        if actions:
+            self._perform(link, actions, for_good=LinkAction.CLOSE in actions)
 
     def open_link(
         self,
@@ -420,7 +426,7 @@ class Endpoints:
             return
         if error is not None:
             proton.set_condition(lib.pn_link_condition(link.pn), *error)
-        if for_good or link.state is LinkState.REQUESTED:
+        if for_good or link.state in UNANSWERED:
             self.close_link(link)
         else:
             self._move(link, LinkEvent.DETACH)

@@ -14,7 +14,7 @@ from .link_state import TABLE, LinkAction, LinkEvent, LinkState
 from .long_send import Sending
 from .resume_state import ResumeState
 from .stream_cursor import StreamCursor
-from .values import DEFAULT_PRIORITY, Content, Error, Fragment, Outcome
+from .values import DEFAULT_PRIORITY, Content, Error, Fragment, Outcome, Terminus
 
 
 class Acquired(NamedTuple):
@@ -30,6 +30,7 @@ MOST_CUT_BYTES = 64 << 10
 _NO_OUTBOX: deque[Any] = deque(maxlen=0)
 """The outbox of all links on which only the peer sends: an empty deque per link would take 760 bytes."""
 
+_NO_TERMINUS = Terminus()
 _NO_FORMATS: dict[bytes, int] = {}
 """The formats of a link before its peer has attached it."""
 
@@ -53,6 +54,12 @@ class Link:
     """For a part of a link route: called with deliveries that the peer settles second (C60)."""
     is_paused: bool = False
     """Arriving messages stay in proton, because the link is held; or they are discarded, because it is `closed`."""
+    asked: Terminus = _NO_TERMINUS
+    """The terminus that its peer requests at this side: it is read as the attach comes, and outlasts the session."""
+    far_address: str | None = None
+    """The address that the peer gave its own end of a link to it; None of a link from it."""
+    is_forwarded: bool = False
+    """Another container answers the attach."""
     has_source: bool = False
     """True if its attach has a source, which proton does not show if it has no address."""
     presettled: bool = False

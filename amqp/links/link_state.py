@@ -4,11 +4,14 @@
 |---|---|---|
 | `PLANNED` | not sent | not received |
 | `REQUESTED` | not sent | received |
+| `LEFT` | not sent | received, and a detach behind it |
+| `GONE` | not sent | received, and a detach behind it that closes the link |
 | `ATTACHING` | sent | not received |
 | `ATTACHED` | sent | received |
 | `CLOSED` | the link has ended, and nothing may be done on it or its deliveries | |
 
-A link that is held is still attached: what arrives on it waits in proton.
+A link that is held is still attached: what arrives on it waits in proton. A detach that comes before the answer to its
+attach waits for that answer, so that the attach takes effect (2.6.3).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ class LinkState(Enum):
 
     PLANNED = auto()
     REQUESTED = auto()
+    LEFT = auto()
+    GONE = auto()
     ATTACHING = auto()
     ATTACHED = auto()
     CLOSED = auto()
@@ -71,6 +76,16 @@ _ENDS: dict[LinkEvent, Step] = {
 }
 """Ends of a link whose attach this side has sent."""
 
+
+def _unanswered(state: LinkState) -> dict[LinkEvent, Step]:
+    """Return the steps of a link that the peer has detached, except for the answer to its attach."""
+    return {
+        **dict.fromkeys((_E.PEER_ATTACH, _E.PEER_DETACH, _E.PEER_CLOSE), (state, ())),
+        **dict.fromkeys((_E.DETACH, _E.CLOSE), (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT, _A.FREE))),
+        _E.LOST: (_S.CLOSED, (_A.REPORT,)),
+    }
+
+
 TABLE: dict[LinkState, dict[LinkEvent, Step]] = {
     _S.PLANNED: {
         _E.ATTACH: (_S.ATTACHING, ()),
@@ -84,10 +99,12 @@ TABLE: dict[LinkState, dict[LinkEvent, Step]] = {
         _E.PEER_ATTACH: (_S.REQUESTED, ()),
         _E.DETACH: (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT)),
         _E.CLOSE: (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT)),
-        _E.PEER_DETACH: (_S.CLOSED, (_A.REFUSE, _A.DETACH, _A.REPORT, _A.FREE)),
-        _E.PEER_CLOSE: (_S.CLOSED, (_A.REFUSE, _A.CLOSE, _A.REPORT, _A.FREE)),
+        _E.PEER_DETACH: (_S.LEFT, ()),
+        _E.PEER_CLOSE: (_S.GONE, ()),
         _E.LOST: (_S.CLOSED, (_A.REPORT,)),
     },
+    _S.LEFT: {_E.ATTACH: (_S.CLOSED, (_A.DETACH, _A.REPORT, _A.FREE)), **_unanswered(_S.LEFT)},
+    _S.GONE: {_E.ATTACH: (_S.CLOSED, (_A.CLOSE, _A.REPORT, _A.FREE)), **_unanswered(_S.GONE)},
     _S.ATTACHING: {_E.ATTACH: (_S.ATTACHING, ()), _E.PEER_ATTACH: (_S.ATTACHED, ()), **_ENDS},
     _S.ATTACHED: {_E.ATTACH: (_S.ATTACHED, ()), _E.PEER_ATTACH: (_S.ATTACHED, ()), **_ENDS},
     _S.CLOSED: {
@@ -100,3 +117,5 @@ TABLE: dict[LinkState, dict[LinkEvent, Step]] = {
 
 Proton rejects a second attach of the peer, and a detach before any attach; these change nothing.
 """
+UNANSWERED = frozenset((LinkState.REQUESTED, LinkState.LEFT, LinkState.GONE))
+"""States in which the attach of the peer waits for its answer."""

@@ -93,9 +93,10 @@ class LinkOpener:
             self._compiler.compile(text, attach.user or attach.connection, partial(self._compiled, attach, terminal))
 
     def _compiled(self, attach: Open, terminal: TerminalEnd, found: Selector | SelectorError) -> None:
-        if terminal not in self._compiling:
+        is_closed = terminal not in self._compiling
+        self._compiling.pop(terminal, None)
+        if is_closed and (attach.terminus.dynamic or not attach.terminus.lasts):
             return
-        del self._compiling[terminal]
         if isinstance(found, SelectorError):
             terminal.failure("amqp:invalid-field", str(found))
         else:

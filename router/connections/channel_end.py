@@ -88,19 +88,19 @@ class ChannelEnd:
     def attach(self, connection: object, container: str, user: str, is_routed: Callable[[str | None], bool]) -> Open:
         """Return the request that the attach of the client makes."""
         link = self._link
-        terminus = termini.asked_for(link)
+        link.is_forwarded = is_routed(link.asked.address)
         return Open(
             link.sender,
-            terminus,
+            link.asked,
             link.presettled,
             connection,
             link.name,
             container,
             user,
-            self._endpoints.far_address_of(link),
+            link.far_address,
             link.resuming.claims if link.resuming is not None else None,
             self._endpoints.session_of(link),
-            said_by_peer(link) if is_routed(terminus.address) else None,
+            said_by_peer(link) if link.is_forwarded and not link.closed else None,
         )
 
     # on the core: queue it
@@ -218,6 +218,8 @@ class ChannelEnd:
         link, host = self._link, self._host
         self.follow(driver)
         self._endpoints.open_as(link, found)
+        if link.closed:
+            return
         if link.acquiring:
             hand_over_acquiring(host, link, driver)
         if link.sender:
@@ -238,6 +240,8 @@ class ChannelEnd:
         if link.resuming is not None and kept is not None:
             link.resuming.on_settled = lambda tag: host.core.post(cast(ResumingEnd, driver).forget, tag)
         self._endpoints.open_link(link, address, filters, found, kept)
+        if link.closed:  # the client detached it before this answer
+            return
         if not link.sender:
             grant(link, credit)
         else:

@@ -420,10 +420,14 @@ class Terminal:
                 text = f"{self.reason}: the client sent no heartbeats" if is_idle else event.text
                 log.log(level, "%s: %s", self.name, text, extra={**self._about, "event": "connection.ended"})
             self.give_up()
-        elif link is None or (link.closed and event.kind is not EventKind.DETACHED):
+        elif link is None:
             return
-        elif event.kind is EventKind.ATTACHED:
+        elif event.kind is EventKind.ATTACHED:  # also of a link whose session ended behind it
             self._attach(link)
+        elif event.kind is EventKind.DETACHED:
+            self._detached(link, lost=False, for_good=event.closed)
+        elif link.closed:
+            return
         elif event.kind is EventKind.FLOW:
             if link.sender:
                 self.request(link)
@@ -431,8 +435,6 @@ class Terminal:
                     self.pump(link)
             else:
                 self._note_given_back(link)
-        elif event.kind is EventKind.DETACHED:
-            self._detached(link, lost=False, for_good=event.closed)
 
     def _log_session_error(self, error: str) -> None:
         """Log why a session was ended; more errors of the same client are logged at debug level."""
@@ -482,7 +484,7 @@ class Terminal:
     def _attach(self, link: Link) -> None:
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
         attach = channel.attach(self, self.endpoints.container, self.user, self._drivers.is_routed)
-        if attach.terminus.coordinator:
+        if attach.terminus.coordinator and not link.closed:
             self.engine.control(link)
         self.core.post(self._drivers.open, attach, channel)
 
