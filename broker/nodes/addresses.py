@@ -31,6 +31,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HALF_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _QUEUES = frozenset({"queue", "temporary-queue"})
 _TOPICS = frozenset({"topic", "temporary-topic"})
+_TEMPORARY = frozenset({"temporary-queue", "temporary-topic"})
 
 
 class AddressKind(Enum):
@@ -64,6 +65,11 @@ class NodeAddress(NamedTuple):
 def is_topic(capabilities: Iterable[str]) -> bool:
     """Return whether a dynamic node with these *capabilities* is a topic."""
     return not _TOPICS.isdisjoint(capabilities)
+
+
+def is_temporary(capabilities: Iterable[str]) -> bool:
+    """Return whether a dynamic node with these *capabilities* is a temporary destination of JMS."""
+    return not _TEMPORARY.isdisjoint(capabilities)
 
 
 def parse(address: str, capabilities: Iterable[str] = ()) -> NodeAddress:

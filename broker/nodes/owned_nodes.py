@@ -7,6 +7,7 @@ from ...base.callbacks import ignore
 from ..kernel.context import CoreContext
 from ..queues.queue import Queue
 from . import lifetimes
+from .addresses import is_temporary
 from .exchanges import Exchange, FanoutExchange
 from .registry import NodeRegistry
 from .targets import ExchangeTarget
@@ -36,7 +37,12 @@ class OwnedNodes:
         return ExchangeTarget(exchange)
 
     def _own(self, node: Queue | Exchange, attach: Open) -> None:
-        node.owner, node.private = attach.connection, attach.to_client
+        """Let *node* go with the connection of *attach*.
+
+        Only that connection reads from a node that was made for a receiver, or as a temporary destination of JMS.
+        """
+        node.private = attach.to_client or is_temporary(attach.terminus.capabilities)
+        node.owner = attach.connection
         self._by_connection.setdefault(attach.connection, []).append(node)
 
     def node_deleted(self, node: Queue | Exchange) -> None:

@@ -14,7 +14,19 @@ from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string
-from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, NOT_FOUND, Refusal, arguments, flag, only, shown, text
+from ..protocol.request import (
+    BAD_REQUEST,
+    CONFLICT,
+    CREATED,
+    FORBIDDEN,
+    NOT_FOUND,
+    Refusal,
+    arguments,
+    flag,
+    only,
+    shown,
+    text,
+)
 
 
 class ExchangeType(Named):
@@ -208,6 +220,8 @@ class BindingType(Type):
         exchange, queue = self._nodes.exchanges.get(exchange_name), self._nodes.queues.get(queue_name)
         if exchange is None:
             raise Refusal(NOT_FOUND, f"there is no exchange {shown(exchange_name)}; create it first")
+        if exchange.private and exchange.owner is not call.link.attach.connection:
+            raise Refusal(FORBIDDEN, f"{shown(exchange_name)} belongs to another connection")
         if queue is None or queue.is_deleting:
             raise Refusal(NOT_FOUND, f"there is no queue {shown(queue_name)}; create it first")
         if queue_name.startswith("$"):

@@ -67,16 +67,28 @@ def test_a_temporary_topic_goes_with_its_connection_or_link(new_peer: NewPeer) -
     client, other = new_peer(), new_peer()
     link = temporary(client, "topic")
     address = link.remote_target.address
-    subscribed = consumer(other, address, "temporary-topic", "theirs")
+    subscribed = consumer(client, address, "temporary-topic", "ours")
     sender = producer(other, address, "temporary-topic")
     client.detach(link)
-    assert other.refusal(subscribed) == "amqp:resource-deleted"
+    assert client.refusal(subscribed) == "amqp:resource-deleted"
     assert other.refusal(sender) == "amqp:resource-deleted"
     second = temporary(client, "topic").remote_target.address
     assert second != address
     client.cut()
     for removed in (address, second):
         other.wait(partial(is_removed, other, removed), "the topic to be gone")
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_temporary_destination_is_read_by_its_connection_alone(new_peer: NewPeer, kind: str) -> None:  # C8
+    """JMS 2.0, 6.2.2: only consumers of its connection receive from a temporary destination."""
+    client, other = new_peer(), new_peer()
+    address = temporary(client, kind).remote_target.address
+    for name, capability in ("named", f"temporary-{kind}"), ("plain", kind):
+        assert other.refusal(consumer(other, address, capability, name)) == "amqp:unauthorized-access"
+    ours = consumer(client, address, f"temporary-{kind}", "ours")
+    other.send(other.sender(None), told(address, TEMPORARY_TOPIC if kind == "topic" else TEMPORARY_QUEUE, "reply"))
+    assert bodies(client, ours, 1) == ["reply"]
 
 
 def is_removed(peer: Peer, address: str) -> bool:

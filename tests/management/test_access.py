@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from proton import symbol
+
 from tests.harness.clients.peers import Peer
 
 from .conftest import Manager, StartProcess
@@ -74,3 +76,14 @@ def test_what_others_receive_on_is_not_looked_at(manager: Manager, new_peer: Cal
     peer.put(peer.sender(address), ["for me"], durable=False)
     for operation, body in (("PEEK", None), ("MOVE", {"to": "mine"})):
         assert manager.ask(operation, "queue", address, body).status == 403
+
+
+def test_queue_is_not_bound_to_the_topic_of_others(manager: Manager, new_peer: Callable[..., Peer]) -> None:
+    """C8, A14: a binding would give its messages to another connection."""
+    peer = new_peer()
+    link = peer.session.sender("creator")
+    link.target.capabilities.put_object(symbol("temporary-topic"))
+    address = peer.attach(link, None, dynamic=True).remote_target.address
+    assert manager.ask("CREATE", "queue", "open.copy").status == 201
+    asked = {"exchange": address, "queue": "open.copy", "key": "", "arguments": {}}
+    assert manager.ask("CREATE", "binding", None, asked).status == 403
