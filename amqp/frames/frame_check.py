@@ -36,6 +36,7 @@ from .frame_fields import (
     bare_transfer,
     check,
     check_terminus,
+    content_of,
     read,
     transaction_in,
 )
@@ -49,6 +50,9 @@ _CODE_AT = 10
 """Offset of a performative's code in a frame without extended header."""
 _INVALID = "amqp:invalid-field"
 _MOST_TAG_BYTES = 32
+MOST_ID_BYTES = 1024
+LEAST_IDLE_MS = 200
+"""The least idle-time-out for which heartbeats come in time, as the workers' timers have steps of 50 ms."""
 _LONG = b"\0"
 """Stands for larger performatives: no frame has the data offset 0."""
 
@@ -390,6 +394,11 @@ class FrameCheck:
             reason = f"an open is sent on channel 0, not {number} (2.4.1)"
             raise Violation(Scope.CONNECTION, "amqp:not-allowed", reason)
         check(OPEN, fields.raw)
+        if len(content_of(fields.raw[0])) > MOST_ID_BYTES:
+            raise Violation(Scope.CONNECTION, _INVALID, f"a container-id has up to {MOST_ID_BYTES} bytes here")
+        if 0 < (fields.number(4) or 0) < LEAST_IDLE_MS:  # heartbeats would come too late
+            reason = f"an idle-time-out of less than {LEAST_IDLE_MS} ms is not supported (2.4.5)"
+            raise Violation(Scope.CONNECTION, "amqp:not-implemented", reason)
         self._opened = True
 
     def _begin(self, frame: bytes, fields: Performative, number: int) -> bytes | None:

@@ -16,6 +16,7 @@ _EXPIRIES = {
     int(lib.PN_EXPIRE_WITH_CONNECTION): "connection-close",
     int(lib.PN_EXPIRE_NEVER): "never",
 }
+_CODES = {name: code for code, name in _EXPIRIES.items()}
 
 
 def asked_for(link: Link) -> Terminus:
@@ -62,8 +63,27 @@ def answer(link: Link, address: str | None, filters: bytes, found: Terminus | No
         lib.pn_terminus_set_type(source, lib.PN_SOURCE)
     if address is not None:
         lib.pn_terminus_set_address(source if link.sender else target, address.encode())
+    own = source if link.sender else target
+    if (in_force := _expiry_in_force(link)) is not None:
+        lib.pn_terminus_set_expiry_policy(own, _CODES[in_force])
+        lib.pn_terminus_set_timeout(own, 0)
     if found is not None:
         _fill(source, found)
+
+
+def _expiry_in_force(link: Link) -> str | None:
+    """Return the expiry policy in force where the one that was asked for is not (3.5.3); None where it is.
+
+    A dynamic node goes with its link. A subscription that lasts is kept until it is closed; nothing else is kept.
+    """
+    asked = link.asked
+    if link.resuming is not None or link.coordinator:
+        return None  # it has a time of its own
+    if asked.dynamic:
+        return "link-detach"
+    if asked.lasts:
+        return "never"
+    return "link-detach" if asked.timeout_s or asked.expiry == "connection-close" else None
 
 
 def offers_rejected(link: Link) -> bool:
@@ -84,5 +104,5 @@ def _fill(source: Pointer, found: Terminus) -> None:
     lib.pn_terminus_set_type(source, lib.PN_SOURCE)
     lib.pn_terminus_set_address(source, (found.address or "").encode())
     lib.pn_terminus_set_durability(source, found.durability)
-    lib.pn_terminus_set_expiry_policy(source, next(code for code, name in _EXPIRIES.items() if name == found.expiry))
+    lib.pn_terminus_set_expiry_policy(source, _CODES[found.expiry])
     proton.put_symbols(lib.pn_terminus_capabilities(source), found.capabilities)

@@ -12,6 +12,7 @@ from hmac import compare_digest
 from typing import Any, NamedTuple
 
 from scramp import ScramException
+from scramp.core import Gs2Header
 
 from ...base.accounts.audit import CREDENTIALS, IDENTITY, PROTOCOL
 from ...base.accounts.credentials import SCRAM, Credentials, canonical_name, prove
@@ -151,12 +152,17 @@ def _scram(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
     user = ""
     try:
         first = said.decode("utf-8")
-        user = _name_in(first)
+        user = _name_in(_split_authzid(first)[1])
         found = yield Check(lambda: find(user), user, is_hash=False)
         if not isinstance(found, tuple):
             raise Denied("the users can't be looked up", PROTOCOL, user)
         server = SCRAM.make_server(lambda name: tuple(found))
+        authzid, first = _split_authzid(first)
+        if authzid and authzid.replace("=2C", ",").replace("=3D", "=") != user:
+            raise Denied(f"{user!r} asks for the identity of another user", IDENTITY, user)
         server.set_client_first(first)
+        if authzid:
+            server.gs2_header = _Authorizing(first[0], authzid)
         final = yield Challenge(server.get_server_first().encode())
         server.set_client_final(final.decode("utf-8"))
         yield Success(user, server.get_server_final().encode(), found[1])
@@ -164,6 +170,26 @@ def _scram(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
         if getattr(getattr(error, "server_error", None), "value", "") == _INVALID_PROOF:
             raise Denied(WRONG, CREDENTIALS, user) from error
         raise Denied(f"SCRAM: {error}", PROTOCOL, user) from error
+
+
+class _Authorizing(Gs2Header):
+    """A GS2 header with an authzid, which the library does not read: the client repeats the header (RFC 5802, 7)."""
+
+    def __init__(self, gs2_char: str, authzid: str) -> None:
+        super().__init__(gs2_char, None)
+        self._authzid = authzid
+
+    def __str__(self) -> str:
+        return f"{self.gs2_char},a={self._authzid},"
+
+
+def _split_authzid(first: str) -> tuple[str, str]:
+    """Return the authzid in the first message of a client, empty without one, and the message without it."""
+    flag, _, rest = first.partition(",")
+    authzid, comma, bare = rest.partition(",")
+    if not (comma and flag in ("n", "y") and authzid.startswith("a=")):
+        return "", first
+    return authzid[2:], f"{flag},,{bare}"
 
 
 def _name_in(first: str) -> str:

@@ -128,7 +128,10 @@ class LinkOpener:
             )
 
     def _open_without_address(self, attach: Open, terminal: TerminalEnd) -> None:
-        if not attach.to_client:
+        if not attach.to_client and attach.terminus.absent:
+            reason = "the attach has no target; the anonymous relay is a target without an address"
+            terminal.failure("amqp:invalid-field", reason)
+        elif not attach.to_client:
             self._handlers.relay(attach, terminal)
         elif attach.terminus.absent:
             self._handlers.without_source(attach, terminal)

@@ -88,12 +88,12 @@ class Finite(click.FloatRange):
 def host_port(option: str, text: str) -> tuple[str, int]:
     """Return HOST:PORT as a pair; an IPv6 address is enclosed in brackets."""
     host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
+    is_host = re.fullmatch(r"\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s/@:?#\[\]]+", host)
+    if not is_host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
         raise InvalidOption(
             f"{option} {text}", "invalid address", "give a host and a port, such as mq2.example.org:5672"
         )
-    return host, int(port)
+    return host.strip("[]"), int(port)
 
 
 class HttpUrl(click.ParamType[str]):

@@ -30,7 +30,7 @@ from ...broker_plugin.options import (
     parse_link_route,
 )
 from ...router.admission.admission import AdmissionOptions
-from ...router.tls import NONE, OPTIONAL, TlsOptions
+from ...router.tls import NONE, OPTIONAL, REQUIRED, TlsOptions
 from ..common.statuses import invalid_options
 from ..common.units import host_port
 from .connect_to import auto_links_of, targets_of
@@ -114,6 +114,8 @@ def _store_options(given: BrokerSettings) -> StoreOptions:
 def _router_options(given: BrokerSettings) -> RouterOptions:
     tls = _tls_of(given)
     has_names = given.users_file is not None or (tls is not None and tls.clients != NONE)
+    if has_names and given.users_file is None and not given.anonymous:
+        _require_certificates(given, tls)
     return RouterOptions(
         given.listen,
         given.port,
@@ -144,6 +146,16 @@ def _router_options(given: BrokerSettings) -> RouterOptions:
         given.connection_rate,
         amqp091=given.amqp091,
     )
+
+
+def _require_certificates(given: BrokerSettings, tls: TlsOptions | None) -> None:
+    """Refuse ports at which clients without a certificate would be offered no SASL mechanism (5.3.3.1)."""
+    if not given.tls_only or tls is None or tls.clients != REQUIRED:
+        raise InvalidOption(
+            f"--tls-ca {given.tls_ca or ''}".rstrip(),
+            "clients without a certificate could not log in",
+            "name users with --users-file, or give --anonymous, or --tls-only with --tls-client-certs required",
+        )
 
 
 def _frame_bytes(memory_limit_bytes: int) -> int:

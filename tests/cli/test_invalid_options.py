@@ -35,6 +35,11 @@ OPTIONS = [
     f"{BROKER} --archive-max-size 1G", f"{BROKER} --archive-dir a --archive-max-size 100K",
     f"{BROKER} --archive-dir data/journal", f"{BROKER} --tls-port 0", f"{BROKER} --tls-only",
     f"{BROKER} --listen 0.0.0.0", f"{BROKER} --failover-server mq2", f"{BROKER} --redirect-to mq2:0",
+    f"{BROKER} --redirect-to amqp://mq2:5672", f"{BROKER} --failover-server amqps://mq2:5671",
+    f"{BROKER} --redirect-to user@mq2:5672", f"{BROKER} --redirect-to mq2/x:5672", f"{BROKER} --redirect-to a:b:5672",
+    f"{BROKER} --tls-port 0 --tls-cert c.pem --tls-ca ca.pem",
+    f"{BROKER} --tls-port 0 --tls-cert c.pem --tls-ca ca.pem --tls-only",
+    f"{BROKER} --tls-port 0 --tls-cert c.pem --tls-ca ca.pem --tls-client-certs required",
     f"{BROKER} --link-route hub", f"{BROKER} --auto-link hub", f"{BROKER} --connect-to http://mq2",
     f"{BROKER} --advertise mq2:5672", f"{BROKER} --store tape", f"{BROKER} --store sql --sidecars",
     f"{BROKER} --store memory --journal-acquisitions", f"{BROKER} --store memory --archive-dir a",
@@ -100,6 +105,7 @@ def test_invalid_option_is_status_2(words: str, call: Call) -> None:
 
 
 TLS = 'tls-port = 0\ntls-cert = "server.pem"\n'
+CERTIFIED = 'tls-only = true\ntls-client-certs = "required"\n'
 NAMED_FILES = [
     ('users-file = "nowhere"', "nowhere: there is no such users file; make one with `cairnmq users add`"),
     ('users-file = "text"', "text, line 1: not a users file of CairnMQ; make one with `cairnmq users add`"),
@@ -110,8 +116,8 @@ NAMED_FILES = [
     ('tls-port = 0\ntls-cert = "text"', "--tls-cert text, --tls-key text: can't be used: "),
     (f'{TLS}tls-key = "nowhere"', "--tls-cert server.pem, --tls-key nowhere: can't be used: No such file or "),
     (f'{TLS}tls-key = "other.pem"', "--tls-cert server.pem, --tls-key other.pem: can't be used: "),
-    (f'{TLS}tls-ca = "nowhere"', "--tls-ca nowhere: can't be used: No such file or directory; give CAs in PEM"),
-    (f'{TLS}tls-ca = "ca.pem"\ntls-crl = "text"', "--tls-crl text: can't be used: "),
+    (f'{TLS}{CERTIFIED}tls-ca = "nowhere"', "--tls-ca nowhere: can't be used: No such file or directory; give CAs in PEM"),
+    (f'{TLS}{CERTIFIED}tls-ca = "ca.pem"\ntls-crl = "text"', "--tls-crl text: can't be used: "),
     ('metrics-token-file = "nowhere"', "nowhere: can't be read: No such file or directory; name a file with the token"),
     ('metrics-token-file = "text"', "text: invalid token"),
     ('connect-to = ["amqps://mq2?ca=nowhere"]', "connector mq2"),

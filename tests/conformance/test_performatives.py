@@ -240,3 +240,22 @@ def test_transfers_are_checked_however_they_are_cut(broker: RunningBroker, step:
         for at in range(0, len(run), 97 * step):
             one.say(run[at : at + 97 * step])
         assert one.until("end").error == "amqp:session:unattached-handle"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        pytest.param(4, Uint(1), id="1 ms"),  # P7
+        pytest.param(4, Uint(199), id="199 ms"),
+        pytest.param(0, "x" * 1025, id="long container-id"),
+    ],
+)
+def test_open_that_can_not_be_met_is_refused_with_an_error(broker: RunningBroker, place: int, value: Any) -> None:  # P7
+    """2.4.5: a peer that can't support an idle-time-out closes the connection with an error."""
+    fields: list[Any] = ["raw", None, None, None, None]
+    fields[place] = value
+    with Raw(broker.port, raw.frame(raw.OPEN, *fields)) as one:
+        assert one.until("close").error in ("amqp:not-implemented", "amqp:invalid-field")
+    fields[place] = Uint(200) if place else "x" * 1024
+    with Raw(broker.port, raw.frame(raw.OPEN, *fields), raw.begin()) as one:
+        one.until("begin")

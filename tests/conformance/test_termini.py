@@ -111,3 +111,39 @@ def test_sole_connection_declares_weak_detection(broker: RunningBroker) -> None:
         assert Symbol("sole-connection-for-container") in fields[7].items
         with Raw(broker.port, desired) as second:
             assert second.until("close").error == "amqp:invalid-field"
+
+
+def test_attach_without_a_target_is_refused(broker: RunningBroker) -> None:  # P7
+    """2.6.3: a link without a terminus is detached, with the error."""
+    source = Described(Ulong(raw.SOURCE), ["here"])
+    said = frame(raw.ATTACH, "s", Uint(0), False, Ubyte(2), Ubyte(0), source, None, None, None, Uint(0))
+    with Raw(broker.port, opening(), begin(), said) as one:
+        assert one.until("attach").fields[6] is None
+        assert one.until("detach").error == "amqp:invalid-field"
+
+
+@pytest.mark.parametrize("receives", [True, False], ids=["source", "target"])
+@pytest.mark.parametrize(("policy", "timeout"), [("connection-close", 0), ("never", 0), ("session-end", 2)])
+def test_answer_for_a_dynamic_node_states_the_expiry_in_force(
+    broker: RunningBroker, policy: str, timeout: int, receives: bool
+) -> None:  # P7
+    """3.5.3: a dynamic node goes with its link, whatever expiry was asked for."""
+    node = [None, None, Symbol(policy), Uint(timeout), True]
+    ends = (Described(Ulong(raw.SOURCE), node if receives else []), Described(Ulong(raw.TARGET), [] if receives else node))
+    count = [] if receives else [None, None, Uint(0)]
+    said = frame(raw.ATTACH, "d", Uint(0), receives, Ubyte(2), Ubyte(0), *ends, *count)
+    with Raw(broker.port, opening(), begin(), said) as one:
+        answered = one.until("attach").fields[5 if receives else 6].value
+        assert str(answered[0]).startswith("dynamic-")
+        assert str(answered[2]) == "link-detach"
+        assert not answered[3]
+
+
+def test_answer_for_a_subscription_that_lasts_has_no_expiry(broker: RunningBroker) -> None:  # P7
+    source = Described(Ulong(raw.SOURCE), ["amq.topic/a", Uint(1), Symbol("connection-close"), Uint(2)])
+    ends = source, Described(Ulong(raw.TARGET), [])
+    said = frame(raw.ATTACH, "d", Uint(0), True, Ubyte(2), Ubyte(0), *ends)
+    with Raw(broker.port, opening("lasting"), begin(), said) as one:
+        answered = one.until("attach").fields[5].value
+        assert str(answered[2]) == "never"
+        assert not answered[3]

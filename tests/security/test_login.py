@@ -15,6 +15,7 @@ from proton import SASL as PROTONS_SASL
 from proton import Message
 from proton.utils import BlockingConnection
 from scramp import ScramClient
+from scramp.core import Gs2Header
 
 from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES
 from cairnmq.base.accounts import credentials, users
@@ -53,6 +54,34 @@ def test_scram_lets_in_who_has_the_password(guarded: RunningBroker, name: str) -
     with wired(guarded.port) as wire:
         assert wire.scram(name, "not it") == AUTH
         assert wire.rest() == b""
+
+
+@pytest.mark.parametrize(("authzid", "expected"), [("anna", OK), ("ben", AUTH)], ids=["own", "of another user"])
+def test_scram_with_an_authzid(guarded: RunningBroker, authzid: str, expected: int) -> None:  # P7
+    """RFC 5802, 5.1: a client may name the user that it acts for, here itself; the final message repeats that."""
+    client = ScramClient(["SCRAM-SHA-256"], "anna", PASSWORDS["anna"])
+    first = client.get_client_first()
+    client.gs2_header = _Header(f"n,a={authzid},")
+    with wired(guarded.port) as wire:
+        wire.sasl()
+        wire.init("SCRAM-SHA-256", f"n,a={authzid},{first[3:]}".encode())
+        code, fields, _ = wire.next()
+        if code == CHALLENGE:
+            client.set_server_first(fields[0].decode())
+            wire.respond(client.get_client_final().encode())
+            fields, _ = wire.until(OUTCOME)
+        assert fields[0] == expected
+
+
+class _Header(Gs2Header):
+    """A GS2 header as it is sent."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("n", None)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
