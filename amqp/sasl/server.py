@@ -172,7 +172,7 @@ def _scram(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
         raise Denied(f"SCRAM: {error}", PROTOCOL, user) from error
 
 
-class _Authorizing(Gs2Header):
+class _Authorizing(Gs2Header):  # type: ignore[misc]  # scramp is untyped
     """A GS2 header with an authzid, which the library does not read: the client repeats the header (RFC 5802, 7)."""
 
     def __init__(self, gs2_char: str, authzid: str) -> None:

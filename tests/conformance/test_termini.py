@@ -129,7 +129,10 @@ def test_answer_for_a_dynamic_node_states_the_expiry_in_force(
 ) -> None:  # P7
     """3.5.3: a dynamic node goes with its link, whatever expiry was asked for."""
     node = [None, None, Symbol(policy), Uint(timeout), True]
-    ends = (Described(Ulong(raw.SOURCE), node if receives else []), Described(Ulong(raw.TARGET), [] if receives else node))
+    ends = (
+        Described(Ulong(raw.SOURCE), node if receives else []),
+        Described(Ulong(raw.TARGET), [] if receives else node),
+    )
     count = [] if receives else [None, None, Uint(0)]
     said = frame(raw.ATTACH, "d", Uint(0), receives, Ubyte(2), Ubyte(0), *ends, *count)
     with Raw(broker.port, opening(), begin(), said) as one:
