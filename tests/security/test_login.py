@@ -67,7 +67,8 @@ def test_scram_with_an_authzid(guarded: RunningBroker, authzid: str, expected: i
         wire.init("SCRAM-SHA-256", f"n,a={authzid},{first[3:]}".encode())
         code, fields, _ = wire.next()
         if code == CHALLENGE:
-            client.set_server_first(bytes(fields[0]).decode())
+            assert isinstance(fields[0], bytes)
+            client.set_server_first(fields[0].decode())
             wire.respond(client.get_client_final().encode())
             fields, _ = wire.until(OUTCOME)
         assert fields[0] == expected
