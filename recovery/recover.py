@@ -27,6 +27,7 @@ from ..journal.write.open import abandoned_on_failure, container_size, format_lo
 from ..store.checkpoint.checkpoint_file import CheckpointFile, LmdbFile
 from ..store.checkpoint.checkpointer import Checkpointer
 from ..store.contract.options import Progress, StoreOptions
+from ..store.directory.archive_lease import ArchiveLease
 from ..store.directory.kind import JOURNAL, refuse_other_kind, refuse_sql
 from ..store.directory.lock import StoreLock
 from ..store.journaled.directory import StoreDirectory
@@ -63,11 +64,20 @@ def open_store(
             raise ForeignStore(place.wiring_path, "the wiring is missing, but there is a journal", RESTORE_OR_SALVAGE)
         wiring = undo.enter_context(closing(open_wiring(path, options.connect, options.catalog)))
         checkpoint = LmdbFile(place.checkpoint_path)
+        lease = None
+        if options.archive_dir is not None:
+            lease = undo.enter_context(closing(ArchiveLease(path, options.archive_dir)))
+
+        def release() -> None:
+            if lease is not None:
+                lease.close()
+            place.close()
+
         if options.connect is not None:
             refuse_sql(wiring.database)
         store, report = recover(
-            place.journal, wiring, clock, options, place.close, progress, checkpoint, place, SYNCERS, Bookmarks(path),
-            place.lock,
+            place.journal, wiring, clock, options, release, progress, checkpoint, place, SYNCERS, Bookmarks(path),
+            place.lock, lease,
         )
         if options.connect is not None:
             with abandoned_on_failure(store.journal):
@@ -88,17 +98,21 @@ def recover(
     syncers: int = 0,
     bookmarks: Bookmarks | None = None,
     lock: StoreLock | None = None,
+    lease: ArchiveLease | None = None,
 ) -> tuple[JournalStore, RecoveryReport]:
     """Return the store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
     *checkpoint* spares reading the log from its base, if it can be used. *holds*: reports whether a reader
     relies on the containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read
-    history. *lock*: it guards the files that are there after opening.
+    history. *lock*: it guards the files that are there after opening. *lease*: it is claimed for the archive.
     """
     begun_s = clock.monotonic_s()
     created, container_bytes = _identify(directory, wiring, clock, options)
     if lock is not None:
         lock.guard()
+    archive = _archive_directory(options.archive_dir, directory)
+    if lease is not None:
+        lease.claim(directory)
     state = State(container_bytes)
     replay = Replay(state, directory.path, container_bytes)
     unusable: str | None = None
@@ -122,8 +136,9 @@ def recover(
     try:
         journal, log = open_log(
             directory, clock, visit=visit, prepare=prepare, initial_containers=options.initial_containers,
-            max_write_buffers=options.max_write_buffers, archive=_archive_directory(options.archive_dir, directory),
-            archive_limits=options.archive_limits, holds=holds, keeper=bookmarks, syncers=syncers,
+            max_write_buffers=options.max_write_buffers, archive=archive,
+            archive_limits=options.archive_limits, holds_archive=(lambda: True) if lease is None else lease.is_held,
+            holds=holds, keeper=bookmarks, syncers=syncers,
             reserve_bytes=options.reserve_bytes, block_flags=ACQUISITIONS if options.acquisitions else 0,
             misplaced=(lambda: "") if lock is None else lock.misplaced,
         )  # fmt: skip

@@ -36,6 +36,7 @@ from ...journal.read.scanner import LogReader
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
 from ...recovery.salvageable import log_id_of
+from ...store.directory.archive_lease import refuse_other_copy
 from ...store.journaled.truncation import truncation_words
 from .journal_directory import directory_of_containers
 from .known_containers import Before, KnownContainer, recorded_durable_lsn
@@ -192,6 +193,7 @@ def _look_at(path: str, archive: str | None, *, history: bool) -> Log:
         if all(slot in known for slot in reader.slots):
             break  # else one of them left the log meanwhile
     if archive is not None:
+        refuse_other_copy(journal, archive, reader.log_uuid)
         archived = _archived(archive, reader.log_uuid)
         own = [one for slot, one in known.items() if reader.holds(slot)]
         check_history(map(_chained, [*own, *archived.values()]), reader.log_id)

@@ -12,6 +12,7 @@ from ...analytics.scan.journal_directory import directory_of_containers
 from ...analytics.scan.selection import Selection, queue_ids_named
 from ...base.clock import SystemClock
 from ...base.errors import InvalidOption
+from ...journal.files.archive import is_empty_archive
 from ...tools.history.history_view import rows_of, stores_of
 from ...tools.inspect.dump import Totals, last_of
 from ...tools.inspect.dump import dump as run_dump
@@ -129,7 +130,7 @@ def _is_json(output_format: str) -> bool:
 def _read(paths: tuple[str, ...], archives: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
     """Each path once, without archives that are still empty, and remarks on these."""
     given = list({os.path.realpath(path): path for path in reversed((*paths, *archives))}.values())[::-1]
-    empty = [path for path in archives if path in given and os.path.isdir(path) and not os.listdir(path)]
+    empty = [path for path in archives if path in given and os.path.isdir(path) and is_empty_archive(os.listdir(path))]
     filled = tuple(path for path in given if path not in empty)
     return (filled, [f"{path}: empty" for path in empty]) if filled else (tuple(given), [])
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -31,6 +32,7 @@ from .recycled_content import content_of, is_complete
 
 log = logging.getLogger(__name__)
 
+_LEASE = ".lease"
 ROOM_BYTES = 64 << 20
 """Free disk space above which a container moves to the archive: each one costs the log a new file."""
 
@@ -47,6 +49,16 @@ class ArchiveLimits:
 def archive_name(lsn: int, log_uuid: UUID) -> str:
     """Return the archive name of the container whose first byte has this LSN."""
     return f"{lsn:020d}-{log_uuid.hex[:8]}{container.SUFFIX}"
+
+
+def lease_name(log_uuid: UUID) -> str:
+    """Return the name of the lease of a log in an archive."""
+    return f"{log_uuid.hex[:8]}{_LEASE}"
+
+
+def is_empty_archive(names: Iterable[str]) -> bool:
+    """Return whether an archive with files of these *names* has received nothing yet."""
+    return all(name.endswith(_LEASE) for name in names)
 
 
 def archived_lsn(name: str) -> int | None:
@@ -67,8 +79,12 @@ class Archive:
         container_bytes: int,
         clock: Clock,
         limits: ArchiveLimits | None = None,
+        is_held: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Archive containers of *journal*. Files that an interrupted copy left in *directory* are removed."""
+        """Archive containers of *journal*. Files that an interrupted copy left in *directory* are removed.
+
+        *is_held*: returns whether no other store may write there.
+        """
         self.directory = directory
         self.limits = limits or ArchiveLimits()
         self.container_bytes = container_bytes
@@ -80,6 +96,7 @@ class Archive:
         self._log_uuid = log_uuid
         self._log_id = int.from_bytes(log_uuid.bytes[:8], "little")
         self._clock = clock
+        self._is_held = is_held
         self._oldest = (-1, 0)  # the LSN of the oldest container, and the time of its last record
         if self.limits.max_bytes is not None and self.limits.max_bytes < container_bytes:
             raise InvalidOption(
@@ -105,6 +122,9 @@ class Archive:
 
         The file may then have a second name, even after a `CairnError` that it may not survive a power cut.
         """
+        if not self._is_held():
+            reason = f"{lease_name(self._log_uuid)} was removed or replaced, or could not be created"
+            raise CairnError(self.directory.path, reason, "start the broker again")
         lsn = slot * self.container_bytes
         name, source = archive_name(lsn, self._log_uuid), container.file_name(number)
         if _is_there(self.directory, name):

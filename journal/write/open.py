@@ -92,6 +92,7 @@ def open_log(
     max_write_buffers: int = 10,
     archive: Directory | None = None,
     archive_limits: ArchiveLimits | None = None,
+    holds_archive: Callable[[], bool] = lambda: True,
     holds: Holds | None = None,
     keeper: Keeper | None = None,
     syncers: int = 0,
@@ -104,7 +105,8 @@ def open_log(
     *prepare* may set a later start for the reader.
 
     Containers that leave the log, or left it already and still exist, are kept in *archive*. *holds*, *keeper* and
-    *reserve_bytes*: see `ContainerPool`. *syncers*: see `Writing`, *block_flags*: `Journal`, *misplaced*: `LogWriter`.
+    *reserve_bytes*: see `ContainerPool`. *syncers*: see `Writing`, *block_flags*: `Journal`, *misplaced*: `LogWriter`,
+    *holds_archive*: `Archive`.
 
     Raises `CorruptJournal` if durable data is unreadable, `ForeignStore` for files of another store, and `DiskError`
     for a read error, which leaves everything unchanged.
@@ -133,7 +135,9 @@ def open_log(
         keep=max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS,
     )  # fmt: skip
     if archive is not None:
-        place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
+        place = Archive(
+            archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits, holds_archive
+        )
         pool.archiver = Archiver(place, clock, pool.give_back, lambda: pool.is_full)
     _fill(pool, reader, found, extent, report.incarnation)
     mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.heads.mark)

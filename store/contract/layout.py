@@ -2,6 +2,7 @@
 
 STORE/lock              held with flock by the program that has the store open, as is STORE itself
 STORE/hold              held with flock by backups while they copy the log; removed by a broker that must break that
+STORE/archive.lease     tokens by which an archive knows this store, see `archive_lease`
 STORE/wiring.sqlite     the wiring and the identity of the store, in SQL
 STORE/wiring.json       instead of it, if they are on a server: the location
 STORE/store.sqlite      instead of the wiring and the journal: an all-SQL store in a file
@@ -21,6 +22,7 @@ JOURNAL_NAME = "journal"
 CHECKPOINT_NAME = "checkpoint"
 LOCK_NAME = "lock"
 HOLD_NAME = "hold"
+ARCHIVE_LEASE_NAME = "archive.lease"
 ASIDE_NAME = "aside"
 SQL_STORE_NAME = "store.sqlite"
 """Differs from the wiring's, so that code which takes one for the other finds and changes nothing."""

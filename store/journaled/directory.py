@@ -8,8 +8,17 @@ import os
 from ...base.accounts.trusted_logins import FILE_NAMES as TRUSTED_NAMES
 from ...base.disk.real import RealDirectory
 from ...base.errors import DiskError, ForeignStore, SharedDirectory
+from ...journal.files.file_copies import NEW
 from ..checkpoint.checkpoint_file import symbolic_link
-from ..contract.layout import ASIDE_NAME, CHECKPOINT_NAME, HOLD_NAME, JOURNAL_NAME, LOCK_NAME, MANIFEST_NAME
+from ..contract.layout import (
+    ARCHIVE_LEASE_NAME,
+    ASIDE_NAME,
+    CHECKPOINT_NAME,
+    HOLD_NAME,
+    JOURNAL_NAME,
+    LOCK_NAME,
+    MANIFEST_NAME,
+)
 from ..directory.lock import StoreLock, is_locked
 from ..directory.refusals import refuse_shared, refuse_unfinished
 from ..wiring.database import RESTORE_OR_SALVAGE
@@ -22,7 +31,8 @@ log = logging.getLogger(__name__)
 _HOLD_BROKEN = {"event": "disk.hold-broken"}
 
 OWN_NAMES = frozenset(
-    {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES, *TRUSTED_NAMES}
+    {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES, *TRUSTED_NAMES,
+     ARCHIVE_LEASE_NAME, ARCHIVE_LEASE_NAME + NEW}
 )
 """The names that may occur in a store directory."""
 

@@ -236,6 +236,7 @@ def test_it_goes_with_an_archive(tmp_path: Path) -> None:
     assert contents(tmp_path / "new") in moments
     assert len(os.listdir(tmp_path / "archive")) > 5
     traffic.store.close()
+    open_store(str(tmp_path / "new"), ManualClock(), StoreOptions(archive_dir=str(tmp_path / "archive")))[0].close()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from ...journal.format import container
 from ...journal.format.log_mark import NAME as MARK_NAME
 from ...journal.format.log_mark import Mark, MarkFile
 from ...journal.read.scanner import Damage, LogReader
-from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
+from ...store.contract.layout import ARCHIVE_LEASE_NAME, JOURNAL_NAME, MANIFEST_NAME
 from ...store.directory.hold import Hold
 from ...store.directory.kind import need_journal
 from ...store.wiring.source import WiringSource
@@ -40,7 +40,7 @@ from ..repair.partial_directory import PartialDirectory
 from . import manifest
 from .manifest import MARK_FILE, BackedUpFile, Manifest
 
-_OWN = {JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal", MANIFEST_NAME}
+_OWN = {JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal", MANIFEST_NAME, ARCHIVE_LEASE_NAME}
 
 
 class BackupResult(NamedTuple):
@@ -84,6 +84,10 @@ def back_up(
             raise CorruptJournal(journal.path, f"the copy ends at LSN {checked.end_lsn}, the log at {copied.end_lsn}",
                                  "try again", checked.end_lsn, copied.end_lsn)  # fmt: skip
         files = [*copied.files, BackedUpFile(WIRING_NAME, *checksum(partial.directory, WIRING_NAME))]
+        if os.path.exists(os.path.join(store, ARCHIVE_LEASE_NAME)):
+            with closing(RealDirectory(store).open(ARCHIVE_LEASE_NAME)) as old, \
+                 closing(partial.directory.create(ARCHIVE_LEASE_NAME)) as new:  # fmt: skip
+                files.append(BackedUpFile(ARCHIVE_LEASE_NAME, *copy(old, new)))
         made = Manifest(
             __version__, str(uuid), begun.isoformat(timespec="microseconds"), copied.container_bytes,
             checked.base_lsn, checked.end_lsn, files,

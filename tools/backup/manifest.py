@@ -31,12 +31,13 @@ from ...base.disk.real import RealDirectory
 from ...base.errors import ForeignStore, MissingStore
 from ...base.typed_json import JsonFormat, decode_json
 from ...journal.format import log_mark as mark
-from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
+from ...store.contract.layout import ARCHIVE_LEASE_NAME, JOURNAL_NAME, MANIFEST_NAME
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 
 FORMAT = 1
 MARK_FILE = f"{JOURNAL_NAME}/{mark.NAME}"
-_FILE = re.compile(rf"{re.escape(WIRING_NAME)}|{re.escape(MARK_FILE)}|{JOURNAL_NAME}/\d{{8}}\.cairn", re.ASCII)
+_FILES = "|".join(map(re.escape, (WIRING_NAME, ARCHIVE_LEASE_NAME, MARK_FILE)))
+_FILE = re.compile(rf"{_FILES}|{JOURNAL_NAME}/\d{{8}}\.cairn", re.ASCII)
 _MAX_BYTES = 1 << 30
 
 

@@ -21,7 +21,7 @@ from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from ...journal.files.file_copies import checksum, copy
 from ...journal.format import log_mark as mark
-from ...store.contract.layout import JOURNAL_NAME
+from ...store.contract.layout import ARCHIVE_LEASE_NAME, JOURNAL_NAME
 from ...store.directory.lock import is_in_use
 from ...store.directory.refusals import RESTORING
 from ...store.journaled.directory import OWN_NAMES, StoreDirectory
@@ -144,12 +144,15 @@ def _write(backup: str, found: Manifest, place: StoreDirectory, progress: Progre
     source = RealDirectory(os.path.join(backup, JOURNAL_NAME))
     files = {file.name: file for file in found.files}
     wiring, last = files.pop(WIRING_NAME), files.pop(MARK_FILE)
+    lease = files.pop(ARCHIVE_LEASE_NAME, None)
     for file in files.values():
         name = os.path.basename(file.name)
         _copy(source, place.journal, file, name, name, add)
     place.journal.sync()
     root = RealDirectory(place.path)
     _copy(RealDirectory(backup), root, wiring, WIRING_NAME, WIRING_NAME, add)
+    if lease is not None:
+        _copy(RealDirectory(backup), root, lease, lease.name, lease.name, add)
     root.sync()
     _copy(source, place.journal, last, mark.NAME, mark.NAME + ".new", add)
     place.journal.rename(mark.NAME + ".new", mark.NAME)

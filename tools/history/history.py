@@ -125,7 +125,8 @@ def _find(directories: Sequence[RealDirectory]) -> History:
         if other is None or (other.head.incarnation, other.is_archived) < (one.head.incarnation, one.is_archived):
             kept[one.head.slot] = one
     base_lsn = 0 if reported is None else reported.base_lsn
-    check_one_history(found, base_lsn, log_id_of(log_uuid))
+    journals = [directory.path for directory in directories if mark.NAME in directory.names()]
+    check_one_history(found, journals, base_lsn, log_id_of(log_uuid))
     if not kept:
         raise ForeignStore(directories[0].path, "no container of this log is there", "name a store directory")
     size = next(iter(kept.values())).head.container_bytes

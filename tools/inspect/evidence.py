@@ -30,7 +30,14 @@ from ...recovery.log_identity import Identity
 from ...recovery.salvageable import Finding, log_id_of
 from ...store.journaled.truncation import truncation_words
 from ...store.wiring.copy import read_queue_names
-from .loose_containers import LooseContainer, LooseDirectory, container_bytes_of, read_container, runs_of
+from .loose_containers import (
+    LooseContainer,
+    LooseDirectory,
+    check_one_history,
+    container_bytes_of,
+    read_container,
+    runs_of,
+)
 from .store_wiring import check_owner, connected_wiring, file_of, missing_names_remark
 
 
@@ -201,6 +208,7 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
     paths = [path for path in paths if os.path.exists(path)]
     container_bytes = next((size for path in paths if (size := container_bytes_of(path)) is not None), None)
     by_slot: dict[int, LooseContainer] = {}
+    found: list[LooseContainer] = []
     for path in paths:
         try:
             given = read_container(path, container_bytes)
@@ -211,6 +219,7 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
         if given is None:
             evidence.notes.append(f"{path}: a container that was never used")
             continue
+        found.append(given)
         first = next(iter(by_slot.values()), given).head
         if log_id_of(given.head.log_uuid) != log_id_of(first.log_uuid):
             raise ForeignStore(path, f"it belongs to log {given.head.log_uuid}, the first one to {first.log_uuid}",
@@ -226,10 +235,19 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
             evidence.notes.append(f"{path}: {sizes}")
         if given.finding is not None:
             evidence.findings.append(given.finding)
+    _check_history(directory, found)
     for run in runs_of(by_slot):
         reader = LogReader(LooseDirectory(run, _claim(directory, run)), history=True)
         evidence.sources.append(_Source(reader, run[0].head.slot, {one.head.slot: one for one in run}))
     return evidence
+
+
+def _check_history(directory: str, found: list[LooseContainer]) -> None:
+    """Raise `ForeignStore` if archived containers are not of the history of the log that has its mark beside."""
+    if os.path.exists(os.path.join(directory, mark.NAME)):
+        beside = mark.read(RealDirectory(directory))
+        if beside is not None:
+            check_one_history(found, [directory], beside.base_lsn, log_id_of(beside.log_uuid))
 
 
 def _claim(directory: str, run: list[LooseContainer]) -> int:

@@ -7,7 +7,7 @@ written anywhere; what was mended is a `Finding`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from ...journal.format.log_mark import Mark
 from ...journal.read.container_chain import ChainedContainer, check_history
 from ...recovery.lenient_directory import ShownFile
 from ...recovery.salvageable import MOST_BYTES, Finding, head_finding, log_id_of, position_by_blocks, try_head
+from ...store.directory.archive_lease import refuse_other_copy
 
 
 class LooseContainer(NamedTuple):
@@ -90,14 +91,21 @@ def runs_of(by_slot: Mapping[int, LooseContainer]) -> Iterator[list[LooseContain
         yield run
 
 
-def check_one_history(found: list[LooseContainer], base_lsn: int, log_id: int) -> None:
-    """Raise `ForeignStore` if archived containers are not of the history of those of the log from *base_lsn* on."""
+def check_one_history(found: list[LooseContainer], journals: Iterable[str], base_lsn: int, log_id: int) -> None:
+    """Raise `ForeignStore` if archived containers are not of the history of those of the log from *base_lsn* on.
+
+    *journals*: the directories of those.
+    """
     known = [one for one in found if log_id_of(one.head.log_uuid) == log_id and one.finding is None]
     archived = [one for one in known if one.is_archived]
     own = {one.head.slot: one for one in sorted(known, key=lambda one: one.head.incarnation)
            if not one.is_archived and one.head.slot_lsn >= base_lsn}  # fmt: skip
     chained = [ChainedContainer(one.path, one.head, partial(RealFile, one.path, os.O_RDONLY))
                for one in (*own.values(), *archived)]  # fmt: skip
+    places = {(os.path.dirname(one.path) or ".", one.head.log_uuid) for one in archived}
+    for journal in journals:
+        for place, log_uuid in sorted(places):
+            refuse_other_copy(journal, place, log_uuid)
     if archived:
         check_history(chained, log_id)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing, suppress
 from functools import partial
 
 from ...analytics.scan.journal_directory import journal_of
 from ...base.disk.real import RealDirectory
-from ...base.errors import DiskError
+from ...base.errors import ForeignStore
 from ...journal.files.archive import archived_lsn
 from ...journal.format import log_mark as mark
-from ...journal.format.container import BadContainer, file_name, read_head
+from ...journal.format.container import file_name
 from ...journal.read.container_chain import ChainedContainer, chain_breaks
 from ...journal.read.container_heads import ContainerHeads
 from ...recovery.salvageable import Finding
+from ...store.directory.archive_lease import chained_in, refuse_other_copy
 from ..inspect.dump import bad_payloads
 from ..inspect.evidence import open_evidence
 from ..inspect.journal_check import Progress, byte_counter
@@ -22,8 +22,8 @@ from ..inspect.row_filter import RowFilter
 from .verdicts import Verdict, VerifyReport
 
 
-def _foreign(store: str, path: str, names: list[str]) -> list[Verdict]:
-    """Return where the archived containers *names*, and the log, are not of one history."""
+def _foreign(store: str, path: str) -> list[Verdict]:
+    """Return where the archived containers, and the log, are not of one history."""
     journal = RealDirectory(journal_of(store))
     archive = RealDirectory(path)
     heads = ContainerHeads(journal)
@@ -31,9 +31,11 @@ def _foreign(store: str, path: str, names: list[str]) -> list[Verdict]:
         ChainedContainer(number, head, partial(journal.open, number))
         for head in heads.by_slot.values() if head.slot_lsn >= heads.base_lsn and (number := file_name(head.number))
     ]  # fmt: skip
-    for name in names:
-        with suppress(BadContainer, DiskError), closing(archive.open(name)) as file:  # the scan reports it
-            known.append(ChainedContainer(name, read_head(file, name), partial(archive.open, name)))
+    known += chained_in(archive, heads.log_uuid)
+    try:
+        refuse_other_copy(journal.path, path, heads.log_uuid)
+    except ForeignStore as error:
+        return [Verdict("corrupt", error.place, error.reason, "history", error.remedy)]
     remedy = "another store of the same origin used this archive: give each its own, and move the other's files there"
     return [
         Verdict("corrupt", found.earlier.place, f"not of the history of {found.later.place}: {found.reason}", "history",
@@ -51,7 +53,7 @@ def verify_archive(report: VerifyReport, path: str, progress: Progress) -> None:
     if not own:
         report.verdicts.append(Verdict("note", path, "nothing of this log is in the archive"))
         return
-    report.verdicts += _foreign(report.store, path, own)
+    report.verdicts += _foreign(report.store, path)
     evidence = open_evidence([os.path.join(path, name) for name in own])
     total = sum(os.path.getsize(os.path.join(path, name)) for name in own if os.path.exists(os.path.join(path, name)))
     add, file, all_records = byte_counter("reading the archive", total, progress), "", RowFilter()
