@@ -94,11 +94,14 @@ def test_group_and_owner_of_a_secret_are_those_of_the_process(
 
 def test_logins_of_a_file_that_others_may_read_are_not_trusted(tmp_path: Path) -> None:  # A11
     path = tmp_path / "trusted-logins"
-    TrustedLogins(str(path)).add("10.0.0.1", "anna")
+    before = TrustedLogins(str(path))
+    before.add("10.0.0.1", "anna")
+    before.save()
     path.chmod(0o666)
     after = TrustedLogins(str(path))
     assert ("10.0.0.1", "anna") not in after
     after.add("10.0.0.1", "anna")
+    after.save()
     assert not exposure(str(path))[0]
     assert ("10.0.0.1", "anna") in TrustedLogins(str(path))
 
