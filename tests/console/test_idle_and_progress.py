@@ -88,7 +88,7 @@ async def pulse_idle_session(port: int) -> list[bool]:
         where = BrokerLogin("127.0.0.1", port, timeout_s=DEADLINE_S)
         sessions = Sessions(where, 3600.0, monotonic, threads)
         session, _ = await sessions.login(Peer("127.0.0.1"), None, "")
-        session.quick._idle_s = 0.0
+        session.quick._used_s -= 1e6
         session.confirmed_s -= 1e6
         found = [session.quick.is_connected]
         await sessions.keep_alive()
