@@ -12,12 +12,12 @@ from ...analytics.scan.journal_directory import directory_of_containers
 from ...analytics.scan.selection import Selection, queue_ids_named
 from ...base.clock import SystemClock
 from ...base.errors import InvalidOption
-from ...journal.files.archive import is_empty_archive
 from ...tools.history.history_view import rows_of, stores_of
 from ...tools.inspect.dump import Totals, last_of
 from ...tools.inspect.dump import dump as run_dump
 from ...tools.inspect.evidence import Evidence, ask_server, open_evidence
 from ...tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines, Lines, PeopleLines, Redact
+from ...tools.inspect.loose_containers import is_empty_archive
 from ...tools.inspect.point_in_time import check_order, time_of
 from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
@@ -130,7 +130,7 @@ def _is_json(output_format: str) -> bool:
 def _read(paths: tuple[str, ...], archives: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
     """Each path once, without archives that are still empty, and remarks on these."""
     given = list({os.path.realpath(path): path for path in reversed((*paths, *archives))}.values())[::-1]
-    empty = [path for path in archives if path in given and os.path.isdir(path) and is_empty_archive(os.listdir(path))]
+    empty = [path for path in archives if path in given and os.path.isdir(path) and is_empty_archive(path)]
     filled = tuple(path for path in given if path not in empty)
     return (filled, [f"{path}: empty" for path in empty]) if filled else (tuple(given), [])
 

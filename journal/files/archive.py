@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -32,7 +32,7 @@ from .recycled_content import content_of, is_complete
 
 log = logging.getLogger(__name__)
 
-_LEASE = ".lease"
+LEASE = ".lease"
 ROOM_BYTES = 64 << 20
 """Free disk space above which a container moves to the archive: each one costs the log a new file."""
 
@@ -53,12 +53,7 @@ def archive_name(lsn: int, log_uuid: UUID) -> str:
 
 def lease_name(log_uuid: UUID) -> str:
     """Return the name of the lease of a log in an archive."""
-    return f"{log_uuid.hex[:8]}{_LEASE}"
-
-
-def is_empty_archive(names: Iterable[str]) -> bool:
-    """Return whether an archive with files of these *names* has received nothing yet."""
-    return all(name.endswith(_LEASE) for name in names)
+    return f"{log_uuid.hex[:8]}{LEASE}"
 
 
 def archived_lsn(name: str) -> int | None:

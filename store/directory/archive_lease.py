@@ -1,6 +1,6 @@
 """The lease of an archive: of all copies of a store, one archives there.
 
-Copies have one log UUID, and their blocks may be at equal places, so containers alone do not tell them apart.
+Copies have one log UUID, and their blocks may be at equal places, so containers alone do not distinguish them.
 
 File                   | content
 ARCHIVE/UUID8.lease    | one token in hexadecimal digits, new with each opening; held with flock by the writer
@@ -114,7 +114,7 @@ def refuse_other_copy(journal: str, archive: str, log_uuid: UUID) -> None:
 
 
 def _foreign(store: str, place: str) -> ForeignStore:
-    remedy = f"use another --archive-dir; if {store} is to go on with this one and the other copy is given up, remove "
+    remedy = f"use another --archive-dir; or, if {store} replaces the other copy here, remove "
     return ForeignStore(place, f"not of the history of {store}: another copy of that store archived there last",
                         f"{remedy}{place} and start a broker on it")  # fmt: skip
 

@@ -15,12 +15,12 @@ from ...analytics.scan.journal_directory import directory_of_containers, need_di
 from ...analytics.scan.read_lease import hold_of
 from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError, HoldBroken
-from ...journal.files.archive import is_empty_archive
 from ...store.contract.layout import LOCK_NAME, unnamed_queue
 from ...store.contract.wiring_rows import Rows
 from ...store.directory.hold import Hold
 from ...store.wiring.rescue import rescue
 from ..inspect.journal_check import Progress
+from ..inspect.loose_containers import is_empty_archive
 from ..inspect.point_in_time import PointInTime
 from ..inspect.store_wiring import check_owner, connected_wiring, file_of, missing_names_remark
 from .as_of import QueuesView
@@ -41,7 +41,7 @@ class HistoryView:
         """
         for path in paths:
             need_directory(path, "name a store directory, and archives")
-        filled = [path for path in paths if not is_empty_archive(RealDirectory(path).names())] or paths
+        filled = [path for path in paths if not is_empty_archive(path)] or paths
         self.directories = [directory_of_containers(path) for path in filled]
         self.remarks = [f"{path}: empty" for path in paths if path not in filled]
         self._stores = stores_of(self.directories)

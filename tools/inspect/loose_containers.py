@@ -16,7 +16,7 @@ from uuid import UUID
 from ...base.disk.real import RealFile
 from ...base.disk.seam import SECTOR_BYTES, ReadableFile
 from ...base.errors import DiskError, ForeignStore
-from ...journal.files.archive import archived_lsn
+from ...journal.files.archive import LEASE, archived_lsn
 from ...journal.format import container
 from ...journal.format import log_mark as mark
 from ...journal.format.block import BLOCK_HEAD_BYTES
@@ -26,6 +26,11 @@ from ...journal.read.container_chain import ChainedContainer, check_history
 from ...recovery.lenient_directory import ShownFile
 from ...recovery.salvageable import MOST_BYTES, Finding, head_finding, log_id_of, position_by_blocks, try_head
 from ...store.directory.archive_lease import refuse_other_copy
+
+
+def is_empty_archive(path: str) -> bool:
+    """Return whether the archive in the directory *path* has received nothing yet."""
+    return all(name.endswith(LEASE) for name in os.listdir(path))
 
 
 class LooseContainer(NamedTuple):
