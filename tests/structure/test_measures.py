@@ -136,7 +136,7 @@ MEASURES: dict[str, tuple[Callable[[], int], int, int]] = {
     "docstrings beside the product": (lambda: docstrings_that_do_not_stand_alone(nodes_beside_the_product()), 0, 0),
     "modules named by participles": (lambda: len(participles()), 2, 5),
     "class names in three modules": (lambda: len(repeated_class_names(3)), 0, 0),
-    "lines": (lambda: lines_of([one for one in MODULES if not one.startswith("console.")]), 100_690, 82_400),
+    "lines": (lambda: lines_of([one for one in MODULES if not one.startswith("console.")]), 99_700, 82_400),
 }
 """Measures by name: function, limit and goal.
 
