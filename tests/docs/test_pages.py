@@ -24,7 +24,7 @@ PAGES = [
     if any(is_executable(block) for block in executed_blocks(str(path.relative_to(DOCS))))
 ]
 PAGES.append("reference/python.md")
-PASSWORD = "one stone"
+PASSWORD = "one stone on another"
 TLS = "how-to/tls-and-users.md"
 
 

@@ -86,7 +86,7 @@ class Booted:
         ]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=4 * DEADLINE_S,
+            timeout=4 * DEADLINE_S, umask=0o022,  # that of root's shells
         )  # fmt: skip
         return done.returncode, done.stdout
 

@@ -412,7 +412,7 @@ def test_rejected_message_of_which_memory_has_all_or_nothing_has_a_dead_letter_s
 
 def test_relayed_message_without_a_target_has_a_publish_span_with_an_error() -> None:
     traced = InProcess()
-    sender = traced.world.open(to_client=False, address=None, absent=True)
+    sender = traced.world.open(to_client=False, address=None)
     traced.world.send(sender, ("lost", content(traceparent(1)), 0))
     assert sender.rejected == {"lost": "amqp:not-found"}
     [publish] = [span for span in traced.spans() if span.name.startswith("publish")]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from ...base.disk.real import RealFile
+from ...base.disk.real import RealDirectory, RealFile
 from ...base.disk.seam import SECTOR_BYTES, ReadableFile
 from ...base.errors import DiskError, ForeignStore
 from ...journal.files.archive import LEASE, archived_lsn
@@ -30,7 +30,7 @@ from ...store.directory.archive_lease import refuse_other_copy
 
 def is_empty_archive(path: str) -> bool:
     """Return whether the archive in the directory *path* has received nothing yet."""
-    return all(name.endswith(LEASE) for name in os.listdir(path))
+    return all(name.endswith(LEASE) for name in RealDirectory(path).names())
 
 
 class LooseContainer(NamedTuple):
