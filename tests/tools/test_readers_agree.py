@@ -37,6 +37,8 @@ CONTENTS = (
     content(), content(b"x" * 90), b"", b"no amqp", content()[:40], b"\x00Sp\xc0\x03\x01\xa1\x00" + b"\x00Su\xa0\x01v",
     b"\x00Ss\xc0\x03\x01\xa1\x07\x00Sw\xa1\x01v", b"\x00Su\xb0\x00\x00\x10\x00" + bytes(4096),
 )  # fmt: skip
+PAIRS = ((900, 1900), (1900, 900), (3100, 900), (3100, 1900))
+EQUAL_PLACES = ((1000, 1001), (1001, 1000))
 QUEUES = ("orders", "queue-1", "queue-2", "a,b")
 Step = tuple[str, int, int]
 STEPS = st.lists(
@@ -118,16 +120,12 @@ def test_every_reader_gives_the_answer_of_the_model(
         check(lived, command, columns)
 
 
-SHOWN_BY_BLOCKS = (900, 1900), (1900, 900)
-"""Sizes of messages whose blocks contradict each other, which shows a clone also without a lease."""
-
-
-@pytest.mark.parametrize("has_lease", [True, False])
-@pytest.mark.parametrize("sizes", [(900, 1900), (1900, 900), (3100, 900), (3100, 1900), (1000, 1001), (1001, 1000)])
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("sizes", [*PAIRS, *EQUAL_PLACES])
 def test_no_reader_gives_a_clone_the_messages_of_the_other(
-    command: Dump, sizes: tuple[int, int], has_lease: bool
+    command: Dump, sizes: tuple[int, int], is_old: bool
 ) -> None:
-    # S5; the blocks of the last two pairs are at equal places
+    # S5
     with TemporaryDirectory() as name:
         path = Path(name)
         stores, archives = (path / "0", path / "1"), (path / "archive-0", path / "archive-1")
@@ -140,19 +138,25 @@ def test_no_reader_gives_a_clone_the_messages_of_the_other(
                 for _ in range(24):
                     store.queue("orders").put(str(turn).encode() * sizes[turn]).result()
                     store.queue("orders").purge().result()
-        if not has_lease:  # archives of earlier versions
-            for lease in path.glob("archive-*/*.lease"):
+        if is_old:  # brokers before leases archived by turns
+            for file in archives[1].glob("*.cairn"):
+                if not (archives[0] / file.name).exists():
+                    shutil.copy(file, archives[0])
+            shutil.rmtree(archives[1])
+            for lease in archives[0].glob("*.lease"):
                 lease.unlink()
+            archives = (archives[0], archives[0])
         for own, one in enumerate(stores):
             for used, archive in enumerate(archives):
                 found = answers(command, one, archive, path / "export")
-                if own == used:
+                if is_old:
+                    shown = {size for sizes_found in found.values() for size in sizes_found or ()}
+                    assert sizes[1 - own] not in shown or sizes in EQUAL_PLACES, found
+                elif own == used:
                     assert None not in found.values(), found
                     assert all(sizes[own] in (found[one] or ()) for one in ("dump", "sql", "export", "spark")), found
-                elif has_lease:
+                else:
                     assert set(found.values()) == {None}, found
-                elif sizes in SHOWN_BY_BLOCKS:
-                    assert not any(sizes[used] in sizes_found for sizes_found in found.values() if sizes_found), found
 
 
 def answers(command: Dump, store: Path, archive: Path, target: Path) -> dict[str, set[int] | None]:
