@@ -104,10 +104,12 @@ async def _answer(asked: bytes, progress: Progress) -> Any:
             process.stdin.close()
             data = bytearray()
             while chunk := await process.stdout.read(1 << 16):
+                searched = len(data)
                 data += chunk
-                while (end := data.find(b"\n")) >= 0:  # the answer is one line without an end
+                while (end := data.find(b"\n", searched)) >= 0:  # the answer is one line without an end
                     progress.update(bytes(data[:end]))
                     del data[: end + 1]
+                    searched = 0
                 if len(data) > MOST_ANSWER_BYTES:
                     raise ApiError(507, LIMIT, "the answer is too large; name a queue or a shorter range")
             status = await process.wait()
